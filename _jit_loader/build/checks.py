@@ -45,13 +45,17 @@ def all_reasons(builds, digests):
 
 
 def _last_of_name(builds):
-    """Returns the manifest of the newest build of the same name and variant, with any flags."""
+    """Returns the manifest of the newest build of the same name and variant, with any flags.
+
+    Another extension of that name has no source with the same file name.
+    """
     name, variant = builds.request.name, builds.request.description.get("variant")
-    folders = []
+    sources, folders = {*map(os.path.basename, builds.request.sources)}, []
     for cache in caches():
         folders += glob.glob(os.path.join(glob.escape(cache), name, "*", "*", ""))
     found = [manifest for manifest in map(read_manifest, folders) if manifest is not None]
     found = [manifest for manifest in found if manifest["request"].get("variant") == variant]
+    found = [m for m in found if sources & {*map(os.path.basename, m["request"]["sources"])}]
     return max(found, key=lambda manifest: manifest["created"], default=None)
 
 

@@ -73,16 +73,16 @@ def manifests(name=None):
                 yield entry.path, manifest
 
 
-def newest_build(name):
-    """Returns (folder, manifest) of the newest build of an extension.
+def newest_first(name):
+    """Returns [(folder, manifest)] of the builds of an extension, the newest first.
 
     Raises:
         FileNotFoundError: the cache has none. The message is for names that may be those of ops.
     """
-    newest = max(manifests(name), key=lambda build: build[1]["created"], default=None)
-    if newest is None:
+    found = sorted(manifests(name), key=lambda build: -build[1]["created"])
+    if not found:
         raise FileNotFoundError(f"there is no op {name!r} here, and no build in {cache_folder()}")
-    return newest
+    return found
 
 
 def count_builds():

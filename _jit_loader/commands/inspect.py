@@ -47,7 +47,7 @@ def compiled_kernels(name):
         FileNotFoundError: neither the project nor the cache has the name.
         CompileError: an op of the project has changed and does not compile.
     """
-    from _jit_loader.cache.pruning import newest_build
+    from _jit_loader.cache.pruning import newest_first
     from _jit_loader.cache.store import kernels_of, read_manifest
     from _jit_loader.ops import load_op
     from _jit_loader.ops.project import project_with_op
@@ -57,7 +57,7 @@ def compiled_kernels(name):
         with contextlib.redirect_stdout(sys.stderr):  # output of wrappers would break the JSON
             folder = os.path.dirname(load_op.build(*load_op.op_arguments(name, project)).path)
     else:
-        folder, _ = newest_build(name)
+        folder, _ = newest_first(name)[0]
     return {
         "name": name,
         "folder": folder,

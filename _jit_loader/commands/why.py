@@ -51,9 +51,9 @@ def run(options):
 
 
 def _requests(name):
-    """Returns the requests of an op, or the last request of an extension."""
+    """Returns the requests of an op, or the last one of an extension with sources here or above."""
     from _jit_loader.cache import cache_folder
-    from _jit_loader.cache.pruning import newest_build
+    from _jit_loader.cache.pruning import newest_first
     from _jit_loader.key.request import request_of
     from _jit_loader.ops.load_op import op_arguments, op_call
     from _jit_loader.ops.project import project_with_op
@@ -61,12 +61,12 @@ def _requests(name):
     project = project_with_op(name)
     if project is not None:
         return op_call(*op_arguments(name, project)).requests()
-    folder, manifest = newest_build(name)
-    text_digest = os.path.basename(os.path.dirname(folder)).partition("-")[2]
-    texts = os.path.join(cache_folder(), "inline", text_digest)
-    for project in texts, *map(str, (Path.cwd(), *Path.cwd().parents)):
-        request = request_of(manifest["request"], project, text_digest)
-        if all(map(os.path.exists, request.sources)):
-            return [request]
+    for folder, manifest in newest_first(name):
+        text_digest = os.path.basename(os.path.dirname(folder)).partition("-")[2]
+        texts = os.path.join(cache_folder(), "inline", text_digest)
+        for project in texts, *map(str, (Path.cwd(), *Path.cwd().parents)):
+            request = request_of(manifest["request"], project, text_digest)
+            if all(map(os.path.exists, request.sources)):
+                return [request]
     sources = ", ".join(manifest["request"]["sources"]).replace("<project>/", "")
     raise FileNotFoundError(f"no folder from {Path.cwd()} up has {sources}: change to their folder")

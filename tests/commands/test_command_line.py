@@ -301,6 +301,16 @@ def test_why_of_an_extension_names_every_change(load, tiny, command, monkeypatch
     assert command("why", "tiny") == (0, f"tiny: {shown} changed\n", "")
 
 
+def test_extensions_of_one_name_are_told_apart(tiny, command, monkeypatch, tmp_path, capsys):
+    tiny.load()
+    monkeypatch.setenv("JIT_LOADER_QUIET", "0")
+    other = write(tmp_path / "scale.cpp", binding("tiny", value="1"))
+    jit_loader.load("tiny", [str(other)])
+    assert "tiny: first build: " in capsys.readouterr().err
+    monkeypatch.chdir(tiny.folder)
+    assert "tiny: in the cache" in command("why", "tiny")[1]
+
+
 def test_why_of_an_extension_elsewhere_names_its_sources(tiny, command, monkeypatch, tmp_path):
     tiny.load()
     monkeypatch.chdir(tmp_path)
