@@ -224,6 +224,32 @@ constexpr size_t count_results(Result (* /*function*/)(Args...)) {
   return count_of(static_cast<const Result*>(nullptr));
 }
 
+// The type of an argument in a schema, as Python prints it.
+template <class T>
+constexpr const char* schema_type() {
+  using Type = std::decay_t<T>;
+  if constexpr (std::is_same_v<Type, at::Tensor>) {
+    return "Tensor";
+  } else if constexpr (std::is_same_v<Type, std::optional<at::Tensor>>) {
+    return "Optional[Tensor]";
+  } else if constexpr (std::is_same_v<Type, bool>) {
+    return "bool";
+  } else if constexpr (std::is_same_v<Type, int64_t>) {
+    return "int";
+  } else if constexpr (std::is_same_v<Type, double>) {
+    return "float";
+  } else {
+    return "List[bool]";
+  }
+}
+
+template <class Result, class... Args>
+std::string schema_types(Result (* /*function*/)(Args...)) {
+  std::string types;
+  ((types += types.empty() ? "" : ", ", types += schema_type<Args>()), ...);
+  return types;
+}
+
 // argument_of returns the value of one parameter of a gradient; tensors are taken in their order.
 
 template <class T>
@@ -357,10 +383,11 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
 }  // namespace detail
 
 // Defines `name`, as Module::define does, for a function with at least one tensor among its
-// arguments; and differentiable_`name`, with which bindings/shared/differentiable.py makes the
-// callable for calls of the op. That callable returns the result, or the first ones; or None if
-// autograd has to record the call and bindings/autograd.cpp is not compiled yet; or NotImplemented
-// if PyTorch's dispatcher has to decide or the arguments are wrong.
+// arguments; types_`name`, which the wrapper compares with its schema; and differentiable_`name`,
+// with which bindings/shared/differentiable.py makes the callable for calls of the op. That
+// callable returns the result, or the first ones; or None if autograd has to record the call and
+// bindings/autograd.cpp is not compiled yet; or NotImplemented if PyTorch's dispatcher has to
+// decide or the arguments are wrong.
 //
 // gradient: computes the gradients of the function's arguments, in their order: a tensor or a tuple
 // of tensors, undefined for a number. Its parameters are the gradients of the results, and then the
@@ -372,6 +399,8 @@ PyObject* make_recorded(PyObject* /*self*/, PyObject* arguments) {
 template <auto function, auto gradient = nullptr, class... Names>
 void define_differentiable(Module& module, const char* name, const char* doc, Names... parameters) {
   module.define<function>(name, doc, parameters...);
+  PyModule_AddStringConstant(module.object(), detail::text({"types_", name}).c_str(),
+                             detail::schema_types(function).c_str());
   module.add(
       detail::text({"differentiable_", name}).c_str(),
       detail::text({"Makes the callable of ", name, " for bindings/shared/differentiable.py."})

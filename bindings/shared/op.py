@@ -66,14 +66,14 @@ class Op:
                 f"the binding of {self.name} has no function {self.function!r}: define it with "
                 f'define_differentiable<...>(module, "{self.function}", ...)'
             )
-        forward = getattr(module, self.function)
-        given = tuple(inspect.signature(forward).parameters)
-        if len(given) != len(self.parameters):  # the dispatcher would read arguments that are none
+        types, given = ", ".join(self.types), getattr(module, f"types_{self.function}")
+        if given != types:  # the dispatcher would read other values, or memory that is no argument
             raise TypeError(
-                f"{self.name}: the binding's {self.function}({', '.join(given)}) must have as many "
-                f"arguments as the function {self.name}{self.signature} and its schema"
+                f"{self.name}: its schema has arguments of the types {types}, and the binding's "
+                f"{self.function} of {given}: they must be the same"
             )
-        self.module, self.forward = module, forward
+        self.module = module
+        self.forward = getattr(module, self.function)
         self._make_call()
 
     def gradient(self, formula):

@@ -32,19 +32,23 @@ PYTHON_MODULE(module) {
 """
 
 
+def write_project(folder, binding):
+    for shared in ("kernels/shared", "bindings/shared"):
+        shutil.copytree(ROOT / shared, folder / shared)
+    (folder / "bindings/own.cpp").write_text(binding)
+    return str(folder)
+
+
 @pytest.fixture(scope="module")
 def own(tmp_path_factory):
     """Returns own(schema, function=..., **options), which makes the function of an op."""
-    project, made = tmp_path_factory.mktemp("own") / "project", []
-    for shared in ("kernels/shared", "bindings/shared"):
-        shutil.copytree(ROOT / shared, project / shared)
-    (project / "bindings/own.cpp").write_text(BINDING)
+    project, made = write_project(tmp_path_factory.mktemp("own") / "project", BINDING), []
 
     def make(schema, function, **options):
-        body = (lambda x, n: None) if "int n" in schema else (lambda x: None)
+        body = (lambda x, n: None) if "n) ->" in schema else (lambda x: None)
         body.__name__ = schema.partition("(")[0]
         # The first op is named "own", as the build.
-        build = {"build_of": made[0]} if made else {"project": str(project)}
+        build = {"build_of": made[0]} if made else {"project": project}
         op = differentiable(schema, function=function, **build, **options)(body)
         made.append(op)
         return op
@@ -97,7 +101,8 @@ def test_arguments_that_do_not_fit_are_an_error(own):
         ("own_number(Tensor x, int n) -> Tensor", "repeated", "n", "'n', which is not a tensor"),
         ("own_other(Tensor x) -> Tensor", "copy", "y", "results, x, output; it has y"),
         ("own_renamed(Tensor y) -> Tensor", "copy", "y", r"must have .* own_renamed\(x\)"),
-        ("own_fewer(Tensor x) -> Tensor", "repeated", "x", r"repeated\(x, n\) must have as many"),
+        ("own_fewer(Tensor x) -> Tensor", "repeated", "x", "types Tensor, .* of Tensor, int"),
+        ("own_float(Tensor x, float n) -> Tensor", "repeated", "x", "Tensor, float, .*Tensor, int"),
     ]:
         with pytest.raises((TypeError, ValueError), match=message):
             own(schema, function, saves=[saved])
