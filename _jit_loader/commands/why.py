@@ -62,6 +62,8 @@ def _requests(name):
     if project is not None:
         return op_call(*op_arguments(name, project)).requests()
     for folder, manifest in newest_first(name):
+        if "sources" not in manifest["request"]:
+            raise ValueError(f"{name} is a cuda_kernel: each text of it has another build")
         text_digest = os.path.basename(os.path.dirname(folder)).partition("-")[2]
         texts = os.path.join(cache_folder(), "inline", text_digest)
         for project in texts, *map(str, (Path.cwd(), *Path.cwd().parents)):

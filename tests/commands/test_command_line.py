@@ -9,11 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import jit_loader
 from _jit_loader.cache import cache_folder, pruning
+from _jit_loader.cache.files import write_checked
 from _jit_loader.commands import doctor as doctor_command
 from _jit_loader.commands import main
 from _jit_loader.key import machine, toolchain
@@ -309,12 +311,17 @@ def test_extensions_of_one_name_are_told_apart(tiny, command, monkeypatch, tmp_p
     assert "tiny: first build: " in capsys.readouterr().err
     monkeypatch.chdir(tiny.folder)
     assert "tiny: in the cache" in command("why", "tiny")[1]
-
-
-def test_why_of_an_extension_elsewhere_names_its_sources(tiny, command, monkeypatch, tmp_path):
-    tiny.load()
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir("/")
     assert "has module.cpp, other.cpp: change to their folder" in command("why", "tiny")[2]
+
+
+def test_why_of_a_cuda_kernel_is_an_error(command, cache):
+    folder = os.path.join(cache_folder(), "cuda_kernel.f", "key", "build")
+    os.makedirs(folder)
+    write(Path(folder, "..", "lock"), "")
+    manifest = {"name": "cuda_kernel.f", "request": {}, "created": 0}
+    write_checked(os.path.join(folder, "manifest.json"), manifest)
+    assert "cuda_kernel.f is a cuda_kernel" in command("why", "cuda_kernel.f")[2]
 
 
 def test_why_says_which_header_a_source_gets(project, run_in, monkeypatch):
