@@ -316,11 +316,10 @@ def test_extensions_of_one_name_are_told_apart(tiny, command, monkeypatch, tmp_p
 
 
 def test_why_of_a_cuda_kernel_is_an_error(command, cache):
-    folder = os.path.join(cache_folder(), "cuda_kernel.f", "key", "build")
-    os.makedirs(folder)
-    write(Path(folder, "..", "lock"), "")
-    manifest = {"name": "cuda_kernel.f", "request": {}, "created": 0}
-    write_checked(os.path.join(folder, "manifest.json"), manifest)
+    build = Path(cache_folder(), "cuda_kernel.f", "key", "build")
+    write(build / "any", "")
+    write(build.parent / "lock", "")
+    write_checked(build / "manifest.json", {"name": "cuda_kernel.f", "request": {}, "created": 0})
     assert "cuda_kernel.f is a cuda_kernel" in command("why", "cuda_kernel.f")[2]
 
 
