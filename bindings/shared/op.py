@@ -66,7 +66,8 @@ class Op:
                 f"the binding of {self.name} has no function {self.function!r}: define it with "
                 f'define_differentiable<...>(module, "{self.function}", ...)'
             )
-        types, given = ", ".join(self.types), getattr(module, f"types_{self.function}")
+        types = ", ".join(self.types)
+        given = getattr(module, f"types_{self.function}", types)  # a binding of plain C has none
         if given != types:  # the dispatcher would read other values, or memory that is no argument
             raise TypeError(
                 f"{self.name}: its schema has arguments of the types {types}, and the binding's "
