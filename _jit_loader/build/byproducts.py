@@ -34,9 +34,9 @@ def update_compile_commands(request, ninja_file):
     if not is_op or request.title != request.name or os.path.islink(path):
         return  # a symlink was made by another build system
     # Locked: builds that end at the same time must not lose each other's commands.
-    # The folder's name is that of no module.
-    folder, malformed = os.path.join(cache_folder(), COMPILE_COMMANDS), (TypeError, AttributeError)
-    with contextlib.suppress(OSError, ValueError, *malformed), build_lock(folder, COMPILE_COMMANDS):
+    folder = os.path.join(cache_folder(), COMPILE_COMMANDS)  # no module can have this name
+    malformed = ValueError, TypeError, AttributeError
+    with contextlib.suppress(OSError, *malformed), build_lock(folder, COMPILE_COMMANDS):
         text = read_text(path)
         entries = json.loads(text or "[]")
         ours = [number for number, entry in enumerate(entries) if _is_ours(entry, request)]
