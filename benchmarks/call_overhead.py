@@ -12,8 +12,6 @@ to call an op are:
     empty compiled      an operator of C++ under torch.compile that has the same arguments and makes
                         results and gradients without values: no operator takes less time
     module              the compiled module's forward, which records no gradient
-    autograd.Function   around that forward, as in PyTorch's tutorial (add2)
-    custom_op           torch.library.custom_op around that forward (add2)
 """
 
 import time
@@ -22,6 +20,7 @@ import torch
 
 import jit_loader
 from benchmarks import report, timing
+from benchmarks.empty_operator import empty_operator
 from benchmarks.workloads import WORKLOADS, as_tuple, replayed
 
 ELEMENTS = 64
@@ -30,17 +29,12 @@ ELEMENTS = 64
 def functions_of(workload, inputs, quick):
     """Returns {name: function}; each function has a gradient."""
     functions = {"ours": workload.ours, "torch": workload.eager}
-    from benchmarks import wrappings  # the import builds it
-
-    if workload.op == "add2":
-        functions["autograd.Function"] = wrappings.Add2.apply
-        functions["custom_op"] = wrappings.add2
     if not quick:
         torch._dynamo.reset()
         functions["ours compiled"] = torch.compile(workload.ours, fullgraph=True)
         functions["torch compiled"] = torch.compile(workload.eager)
         name = f"{workload.op}_{inputs[0].shape[-1]}_{inputs[0].device.type}"
-        empty = wrappings.empty_operator(name, inputs, workload.eager(*inputs))
+        empty = empty_operator(name, inputs, workload.eager(*inputs))
         functions["empty compiled"] = torch.compile(empty, fullgraph=True)
         if inputs[0].is_cuda:
             functions["torch reduce-overhead"] = replayed(workload.eager)
@@ -58,12 +52,9 @@ def ways(workload, device, quick):
     def forward_and_backward(function):
         return lambda: torch.autograd.grad(as_tuple(function(*leaves)), leaves, grads)
 
-    def calls(arguments):
-        return {name: lambda f=f: f(*arguments) for name, f in functions.items()}
-
+    calls = {name: lambda f=f: f(*inputs) for name, f in functions.items()}
     return {
-        "no grad": {**calls(inputs), "module": lambda: module.forward(*inputs)},
-        "grad, forward": calls(leaves),
+        "no grad": {**calls, "module": lambda: module.forward(*inputs)},
         "grad, forward and backward": {
             name: forward_and_backward(function) for name, function in functions.items()
         },

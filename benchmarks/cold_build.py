@@ -141,9 +141,6 @@ class Builds:
             call |= {"build_directory": str(folder), "extra_ldflags": self._flags}
         return self._load("load", way, call)
 
-    def extension_with_cuda(self, way):
-        return self.extension(way, ".cu")
-
     def _load(self, function, way, call):
         module = (
             "torch.utils.cpp_extension" if way in ("torch", "no_implicit_headers") else "jit_loader"
@@ -151,9 +148,6 @@ class Builds:
         variables = {"JIT_LOADER_HEADERS": "complete"} if way == "complete" else {}
         script = LOAD.format(module=module, function=function, calls=[call])
         return self._run(script, way == "precompiled", **variables)
-
-    def inline_with_cuda(self, way):
-        return self.inline(way, with_cuda=True)
 
     def candidates(self, way):
         calls = [self._call(way) for _ in range(CANDIDATES)]
@@ -226,8 +220,8 @@ def questions(builds, quick):
         "candidates": (builds.candidates, (*inline, "torch in parallel")),
     }
     if builds.device == "cuda":
-        found["inline with CUDA"] = builds.inline_with_cuda, inline
-        found["extension .cu"] = builds.extension_with_cuda, extension
+        found["inline with CUDA"] = (lambda way: builds.inline(way, with_cuda=True)), inline
+        found["extension .cu"] = (lambda way: builds.extension(way, ".cu")), extension
     return found
 
 

@@ -1,15 +1,15 @@
 """Edits within kernels of ops and of extensions, and the first result of the edited kernel."""
 
-import os
+import contextlib
 import secrets
 import shutil
+import time
 from pathlib import Path
-
-import torch
 
 from _jit_loader.build.pytorch.libraries import link_missing_names
 from _jit_loader.key.toolchain import cuda_home
 from _jit_loader.ops.project import source_paths
+from benchmarks.notebook import Notebook
 from benchmarks.subject import SOURCES, Project, Subject
 from benchmarks.worker import Worker, environment
 
@@ -35,88 +35,89 @@ EXTENSIONS = {
     "public_accessor": "static_cast<float>(x[i]) + 0)",
     "public_cub": "y[blockIdx.x] = sum + 0;",
 }
-
-
-class EditedOp(Project):
-    """A copy of the project in which one op's kernel is edited: value is added to its results."""
-
-    bare_commands = Subject.bare_commands
-
-    def __init__(self, folder, name):
-        super().__init__(folder)
-        self.name, (file, self._old, self._new) = name, EDITS[name]
-        self.sources = source_paths(str(self.folder), name, with_cuda=True)
-        self._file = self.folder / file
-        self._text = self._file.read_text()
-        if self._text.count(self._old) != 1:
-            raise SystemExit(f"{file} must contain this exactly once: {self._old}")
-        self.value = 0
-
-    def edit_kernel(self):
-        self.value = 1 + secrets.randbelow(1 << 20)  # exact in float32, with sigmoid(0) too
-        self._file.write_text(self._text.replace(self._old, self._new.format(self.value)))
-        # PyTorch's load looks at sources only, not at headers.
-        with open(self.sources[-1], "a") as file:
-            file.write(f"// {self.value}\n")
-
-    def worker(self, way):
-        """Starts a process that loads the op and calls its kernel: "ours" or "torch"."""
-        arguments, variables = {"name": self.name, "project": str(self.folder)}, {}
-        if way == "torch":
-            arguments, variables = self.torchs_call()
-        return Worker(
-            "live", {"way": way, **arguments}, environment(self.folder / "cache", **variables)
-        )
-
-    def torchs_call(self):
-        """Returns the arguments of PyTorch's load and the environment variables that it needs."""
-        arguments, variables = _torchs_call(self.name, self.sources, self.folder)
-        flags = {
-            "extra_cflags": ["-O3", "-fopenmp", "-DWITH_CUDA"],
-            "extra_cuda_cflags": ["-O3"],
-            "extra_include_paths": [str(self.folder)],
-        }
-        return {**arguments, **flags}, variables
+CELL = """\
+from benchmarks.worker import live
+def value():
+    return live("ours", **{arguments}).value()
+"""
 
 
 class EditedExtension:
     """A copy of one of sources/public_*.cu; value is what its kernel adds to its results."""
 
     bare_commands = Subject.bare_commands
-    edit_kernel = EditedOp.edit_kernel
 
     def __init__(self, folder, name):
-        self.name, self.folder, self.value = name, Path(folder), 0
-        self._old, self._file = EXTENSIONS[name], self.folder / f"{name}.cu"
-        self._new = self._old.replace("+ 0", "+ {}")
-        shutil.copy(SOURCES / self._file.name, self._file)
-        self._text = self._file.read_text()
-        self.sources = [str(self._file)]
+        file, old = Path(folder, f"{name}.cu"), EXTENSIONS[name]
+        shutil.copy(SOURCES / file.name, file)
+        arguments = {"name": name, "sources": [str(file)]}
+        self._prepare(folder, file, (old, old.replace("+ 0", "+ {}")), arguments)
 
-    def worker(self, way):
-        """Starts a process that loads the extension and calls its kernel: "ours" or "torch"."""
-        arguments, variables = {"name": self.name, "sources": self.sources}, {}
+    def _prepare(self, folder, file, edit, arguments):
+        """edit: the text in the file that edit_kernel() replaces, and the other text."""
+        self.folder, self.arguments, self.value = Path(folder), arguments, 0
+        self.sources = arguments.get("sources") or source_paths(
+            str(folder), arguments["name"], with_cuda=True
+        )
+        self.environment = environment(self.folder / "cache")
+        self._file, self._edit, self._text = file, edit, file.read_text()
+        if self._text.count(edit[0]) != 1:
+            raise SystemExit(f"{file} must contain this exactly once: {edit[0]}")
+
+    def edit_kernel(self):
+        self.value = 1 + secrets.randbelow(1 << 20)  # exact in float32, with sigmoid(0) too
+        old, new = self._edit
+        self._file.write_text(self._text.replace(old, new.format(self.value)))
+        # PyTorch's load looks at sources only, not at headers.
+        with open(self.sources[-1], "a") as file:
+            file.write(f"// {self.value}\n")
+        self.saved = time.time()
+
+    def worker(self, way="ours"):
+        """Starts a process that loads the sources and calls their kernel: "ours" or "torch"."""
+        arguments, variables = self.arguments, self.environment
         if way == "torch":
-            arguments, variables = _torchs_call(self.name, self.sources, self.folder)
-        return Worker(
-            "live", {"way": way, **arguments}, environment(self.folder / "cache", **variables)
+            arguments, variables = self._torchs_call()
+        return Worker("live", {"way": way, **arguments}, variables)
+
+    def in_new_process(self):
+        with contextlib.closing(self.worker()) as worker:
+            worker.wait_until_ready()
+            return worker.load()
+
+    def notebook(self):
+        return Notebook(self.folder, self.environment, CELL.format(arguments=self.arguments))
+
+    def _torchs_call(self, **flags):
+        """Returns the arguments of PyTorch's load, and its environment."""
+        build = self.folder / "theirs"
+        build.mkdir(exist_ok=True)
+        arguments = {
+            "name": self.arguments["name"],
+            "sources": self.sources,
+            "extra_ldflags": link_missing_names(cuda_home(), [], build),
+            "build_directory": str(build),
+            **flags,
+        }
+        return arguments, {**self.environment, "CUDA_HOME": cuda_home()}
+
+
+class EditedOp(EditedExtension):
+    """A copy of the project in which one op's kernel is edited: value is added to its results."""
+
+    def __init__(self, folder, name):
+        Project(folder)
+        file, *edit = EDITS[name]
+        arguments = {"name": name, "project": str(folder)}
+        self._prepare(folder, Path(folder, file), edit, arguments)
+
+    def _torchs_call(self):
+        return super()._torchs_call(
+            extra_cflags=["-O3", "-fopenmp", "-DWITH_CUDA"],
+            extra_cuda_cflags=["-O3"],
+            extra_include_paths=[str(self.folder)],
         )
 
 
 def edited(folder, name):
     return EditedOp(folder, name) if name in EDITS else EditedExtension(folder, name)
-
-
-def _torchs_call(name, sources, folder):
-    build = folder / "theirs"
-    build.mkdir(exist_ok=True)
-    arguments = {
-        "name": name,
-        "sources": sources,
-        "extra_ldflags": link_missing_names(cuda_home(), [], build),
-        "build_directory": str(build),
-    }
-    variables = {"CUDA_HOME": cuda_home()}
-    if not torch.cuda.is_available():
-        variables["TORCH_CUDA_ARCH_LIST"] = os.environ.get("TORCH_CUDA_ARCH_LIST", "8.0")
-    return arguments, variables

@@ -16,8 +16,9 @@ closure: a load from the cache of a kernel that includes 10 to 10,000 generated 
 
 live: a load_op of this project's ops, or a load of an extension of one .cu file (sources/public_*),
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
-of that kernel, in one process, which has started CUDA. A GPU is needed. For each four cores one
-extension is measured at a time: PyTorch's builds take minutes.
+of that kernel, in one process. "notebook" is a cell of a Jupyter kernel, "new process" one that has
+imported torch. All have started CUDA, and in watch mode its start is not counted. A GPU is needed.
+For each four cores one extension is measured at a time: PyTorch's builds take minutes.
 """
 
 import contextlib
@@ -35,6 +36,7 @@ from benchmarks import report, timing
 from benchmarks.live_edits import EDITS as LIVE_OPS
 from benchmarks.live_edits import EXTENSIONS, edited
 from benchmarks.subject import WAYS, Subject, compare, ready_workers, ways_of
+from benchmarks.watch import LiveScript
 
 SOURCES = ("plain", "light", "extension")
 EDITS = 5  # of each kind
@@ -140,8 +142,9 @@ def closure(headers, quick):
 
 
 def live_edit(name, quick):
-    """Returns the result of edits within a kernel, in one process for each way."""
-    rounds = 1 if quick else LIVE_ROUNDS
+    """Yields the results of edits within a kernel, and then of those in watch mode."""
+    rounds, warm_up = (1, 0) if quick else (LIVE_ROUNDS, 1)
+    question = "kernel body edit to its first result, {}: {}"
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         op, calls = edited(folder, name), {}
         for way in WAYS:
@@ -152,10 +155,19 @@ def live_edit(name, quick):
             calls[way] = worker.load
             if way == "ours":
                 alone = op.bare_commands(path)
+        notebook = op.notebook()
+        stack.callback(notebook.close)
+        notebook.load()
+        calls |= {"new process": op.in_new_process, "notebook": notebook.load}
         calls["alone"] = alone
-        question = f"kernel body edit to its first result, same process: {name}"
-        about = {"built_for": "cuda", "question": question}
-        return compare(calls, rounds, op, op.edit_kernel, warm_up=0 if quick else 1, **about)
+        about = {"built_for": "cuda", "question": question.format("same process", name)}
+        yield compare(calls, rounds, op, op.edit_kernel, warm_up, **about)
+        script = LiveScript(op)
+        stack.callback(script.close)
+        script.start()
+        script.load()
+        about["question"] = question.format("watch mode", name)
+        yield compare({"watch": script.load}, rounds, op, op.edit_kernel, warm_up, **about)
 
 
 def measure_loads(options, device):
@@ -181,9 +193,9 @@ def measure_live(options, device):
         return
     results, names = [], [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
     with ThreadPoolExecutor(max(1, parallel_jobs() // 4)) as threads:
-        for result in threads.map(lambda name: live_edit(name, options.quick), names):
-            results.append(result)
-            report.progress(result["question"])
+        for found in threads.map(lambda name: list(live_edit(name, options.quick)), names):
+            results += found
+            report.progress(found[0]["question"])
             report.save("loading_live", "cuda", options, results)  # the next one may fail
     report.show("from the save of a kernel to its first result", results)
 

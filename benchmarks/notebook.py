@@ -8,8 +8,7 @@ the saved file to the printed value, as the notebook's client sees it. "torch" i
 torch.utils.cpp_extension.load in a process without a notebook that has loaded the extension before.
 "alone" runs PyTorch's commands that compile the kernel and link.
 
-The results named notebook_live are those of an earlier version: of an edit within the body of
-add2's kernel, until a cell has printed its result.
+benchmarks.loading live measures an edit that becomes new device code.
 """
 
 import tempfile
@@ -56,9 +55,9 @@ class Op(Subject):
 
 
 class Notebook:
-    """A Jupyter kernel that has loaded the op and has a function value()."""
+    """A Jupyter kernel in which a cell has defined a function value()."""
 
-    def __init__(self, folder, environment):
+    def __init__(self, folder, environment, setup=SETUP):
         from jupyter_client.manager import KernelManager
 
         path = python_path(folder)
@@ -67,7 +66,7 @@ class Notebook:
         self._client = self._manager.blocking_client()
         self._client.start_channels()
         self._client.wait_for_ready(timeout=120)
-        self.run(SETUP)
+        self.run(setup)
 
     def run(self, code):
         """Runs a cell; returns its output and the seconds until the output is complete."""
@@ -90,9 +89,6 @@ class Notebook:
         printed, seconds = self.run("print(value())")
         return {"seconds": seconds, "value": int(printed)}
 
-    def path(self):
-        return self.run("print(jit_loader.loaded('extension').path)")[0].strip()
-
     def close(self):
         self._client.stop_channels()
         self._manager.shutdown_kernel(now=True)
@@ -107,7 +103,8 @@ def edits(source, device, quick):
         worker.wait_until_ready()
         calls = {"ours": notebook.load, "torch": worker.load}
         compare(calls, 1, op)
-        calls["alone"] = op.bare_commands(notebook.path())
+        path, _ = notebook.run("print(jit_loader.loaded('extension').path)")
+        calls["alone"] = op.bare_commands(path.strip())
         about = {"source": source, "built_for": device}
         yield compare(calls, rounds, op, op.edit_kernel, question="kernel edit", **about)
         # PyTorch's load does not notice this edit and returns the old code.

@@ -269,6 +269,7 @@ CELLS = {
 }
 LIVE = "kernel body edit to its first result, same process: {}"
 LIVE_EDITS = {name: load("live", LIVE.format(name)) for name in [*LIVE_OPS, *EXTENSIONS]}
+LIVE_CELLS = {**WITH_ALONE, "new process": time("new process"), "notebook": time("notebook")}
 FIRST_BUILDS = {
     "one op": ("cold_build", {"question": "one op"}),
     "`load_inline`": ("cold_build", {"question": "inline"}),
@@ -300,7 +301,7 @@ TABLES = {
     "edits": (LOADS, compared(EDITS)),
     "cells": (("notebook",), compared(CELLS, WITH_ALONE)),
     "watch": (("watch_plain",), compared(WATCH, WITH_ALONE)),
-    "live": (("loading_live",), compared(LIVE_EDITS, WITH_ALONE, machines=("GPU",))),
+    "live": (("loading_live",), compared(LIVE_EDITS, LIVE_CELLS, machines=("GPU",))),
     "raw kernels": (("cuda_kernel",), compared(RAW_KERNELS, RAW_CELLS, machines=("GPU",))),
     "first builds": (("cold_build",), compared(FIRST_BUILDS, FIRST_CELLS)),
     "starts": (("scaling",), compared(MANY_STARTS)),

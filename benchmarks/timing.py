@@ -71,8 +71,7 @@ def settle(quick):
 
 def quartiles(samples):
     """Returns the first quartile, the median and the third quartile of the samples."""
-    at = torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)
-    return torch.tensor(samples, dtype=torch.float64).quantile(at).tolist()
+    return np.quantile(samples, [0.25, 0.5, 0.75]).tolist()
 
 
 def over(theirs, own):

@@ -129,20 +129,15 @@ def op(name, project):
 
 
 class Launched:
-    """A loaded op's module, and the first result of its kernel.
-
-    The result is None on a machine without a GPU, on which nothing is launched.
-    """
+    """A loaded op's module, and the first result of its kernel."""
 
     def __init__(self, module, name):
         import torch
 
-        self.__file__, self._result = module.__file__, None
-        if torch.cuda.is_available():
-            zeros = [torch.zeros(shape, device="cuda") for shape in SHAPES[name]]
-            result = module.forward(*zeros)
-            result = result if isinstance(result, torch.Tensor) else result[0]
-            self._result = int(result.flatten()[0])
+        self.__file__ = module.__file__
+        result = module.forward(*(torch.zeros(shape, device="cuda") for shape in SHAPES[name]))
+        result = result if isinstance(result, torch.Tensor) else result[0]
+        self.result = int(result.flatten()[0])
 
     def value(self):
         """Returns the result, and ends the complete builds, so that they affect no later time."""
@@ -150,7 +145,7 @@ class Launched:
 
         for edited in load.ops.values():
             edited.process.terminate()
-        return self._result
+        return self.result
 
 
 def tvm_ffi(**arguments):
@@ -164,15 +159,13 @@ def live(way, name, **arguments):
     if way == "torch":
         return Launched(torchs(name=name, **arguments), name)
     import jit_loader
-    from _jit_loader import this_process
     from _jit_loader.live import load
 
-    is_edit = name in this_process.last
     load_this = jit_loader.load if "sources" in arguments else jit_loader.load_op
-    module = load_this(name, **arguments)
-    if is_edit and not load.ops:
+    launched = Launched(load_this(name, **arguments), name)
+    if launched.result and not load.ops:
         raise SystemExit(f"{name}: the edit made a complete build, not new device code")
-    return Launched(module, name)
+    return launched
 
 
 def raw(way, constant):
@@ -194,7 +187,7 @@ FUNCTIONS = {
 def main():
     import torch  # its import is not part of the time, nor is the start of CUDA
 
-    if sys.argv[1] == "live" and torch.cuda.is_available():
+    if sys.argv[1] == "live":
         torch.zeros(1, device="cuda")
     way = FUNCTIONS[sys.argv[1]]
     arguments = json.loads(sys.argv[2])

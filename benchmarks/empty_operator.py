@@ -1,35 +1,10 @@
-"""Other operators, to compare with ours: add2 with other gradients, and operators without work."""
+"""Operators of C++ without work, to compare with ours."""
 
 from pathlib import Path
 
 import torch
 
 import jit_loader
-
-_forward = jit_loader.load_op("add2").forward
-
-
-class Add2(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, a, b):
-        return _forward(a, b)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad, grad
-
-
-@torch.library.custom_op("jit_loader_benchmarks::add2", mutates_args=())
-def add2(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    return _forward(a, b)
-
-
-@add2.register_fake
-def _(a, b):
-    return torch.empty_like(a)
-
-
-add2.register_autograd(lambda ctx, grad: (grad, grad))
 
 
 def empty_operator(name, inputs, result):
