@@ -154,14 +154,15 @@ def live_edit(name, quick):
             path = worker.load()["path"]
             calls[way] = worker.load
             if way == "ours":
-                alone = op.bare_commands(path)
+                calls["alone"] = op.bare_commands(path)
         notebook = op.notebook()
         stack.callback(notebook.close)
         notebook.load()
         calls |= {"new process": op.in_new_process, "notebook": notebook.load}
-        calls["alone"] = alone
+        # Each way has edits of its own: NVRTC keeps what it compiled, and has it for all processes.
+        calls = {way: functools.partial(op.after_an_edit, load) for way, load in calls.items()}
         about = {"built_for": "cuda", "question": question.format("same process", name)}
-        yield compare(calls, rounds, op, op.edit_kernel, warm_up, **about)
+        yield compare(calls, rounds, op, warm_up=warm_up, **about)
         script = LiveScript(op)
         stack.callback(script.close)
         script.start()

@@ -122,12 +122,6 @@ def torchs(extra_ldflags, name="extension", **arguments):
     return load(name, extra_ldflags=flags, **arguments)
 
 
-def op(name, project):
-    import jit_loader
-
-    return jit_loader.load_op(name, project=project)
-
-
 class Launched:
     """A loaded op's module, and the first result of its kernel."""
 
@@ -177,7 +171,6 @@ def raw(way, constant):
 FUNCTIONS = {
     "ours": ours,
     "torch": torchs,
-    "op": op,
     "tvm_ffi": tvm_ffi,
     "live": live,
     "raw": raw,
@@ -198,9 +191,8 @@ def main():
             started = time.perf_counter()
             module = way(**arguments)
             seconds = time.perf_counter() - started
-        # An op has no value() and shows its version in its docstring.
-        value = module.value() if hasattr(module, "value") else module.__doc__
-        answer = {"seconds": seconds, "value": value, "path": getattr(module, "__file__", None)}
+        value, path = module.value(), getattr(module, "__file__", None)
+        answer = {"seconds": seconds, "value": value, "path": path}
         print(json.dumps(answer), file=answers, flush=True)
 
 
