@@ -5,10 +5,15 @@
 The small size is bound by the host, the large one by the matrix products. A step is the forward
 call and the gradients of the parameters. The ways are PyTorch's operations (eager), torch.compile,
 on a GPU also in the mode reduce-overhead, which replays a CUDA graph, and ours, whose pointwise
-part is a kernel; on a GPU ours in the mode reduce-overhead too.
+part is a kernel; on a GPU ours in the mode reduce-overhead too. "in C++" is the C++ extension of
+docs/learn/7-lltm.md, which calls PyTorch's operations.
 """
 
+import functools
+import re
+import tempfile
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -38,6 +43,24 @@ class Eager(nn.Module):
         return torch.tanh(new_cell) * torch.sigmoid(o), new_cell
 
 
+class InCpp(Eager):
+    def forward(self, input, state):
+        return _function_in_cpp().apply(input, self.weights, self.bias.flatten(), *state)
+
+
+@functools.cache
+def _function_in_cpp():
+    """Returns the autograd.Function that the chapter's blocks of code make."""
+    page = (report.RESULTS.parents[1] / "docs" / "learn" / "7-lltm.md").read_text()
+    (cpp,) = re.findall(r"```cpp\n(// lltm.cpp.*?)```", page, re.DOTALL)
+    (python,) = re.findall(r"```python\n([^`]*class CellInCpp.*?)\n\n\ndef", page, re.DOTALL)
+    names = {"torch": torch}
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "lltm.cpp").write_text(cpp)
+        exec(python.replace("lltm.cpp", f"{folder}/lltm.cpp"), names)
+    return names["CellInCpp"]
+
+
 def steps(sizes, device, quick):
     """Returns ({way: module}, the arguments of every module)."""
     from bindings.lltm import LLTM  # the import builds it
@@ -46,6 +69,7 @@ def steps(sizes, device, quick):
     ours = LLTM(features, state_size).to(device)
     modules = {"ours": ours, "eager": Eager(ours)}
     if not quick:
+        modules["in C++"] = InCpp(ours)
         torch._dynamo.reset()
         modules["compiled"] = torch.compile(Eager(ours))
     if not quick and device == "cuda":

@@ -40,7 +40,7 @@ from benchmarks.watch import LiveScript
 
 SOURCES = ("plain", "light", "extension")
 EDITS = 5  # of each kind
-LIVE_ROUNDS = 10
+LIVE_ROUNDS, SLOW_ROUNDS = 10, 3  # PyTorch's builds take a minute
 
 
 def starters(subject, count=1):
@@ -142,11 +142,12 @@ def closure(headers, quick):
 
 
 def live_edit(name, quick):
-    """Yields the results of edits within a kernel, and then of those in watch mode."""
+    """Yields the results of edits within a kernel: in other programs, beside PyTorch, watched."""
     rounds, warm_up = (1, 0) if quick else (LIVE_ROUNDS, 1)
-    question = "kernel body edit to its first result, {}: {}"
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         op, calls = edited(folder, name), {}
+        ask = functools.partial(compare, subject=op, built_for="cuda")
+        question = "kernel body edit to its first result, {}: " + name
         for way in WAYS:
             worker = op.worker(way)
             stack.callback(worker.close)
@@ -158,17 +159,19 @@ def live_edit(name, quick):
         notebook = op.notebook()
         stack.callback(notebook.close)
         notebook.load()
-        calls |= {"new process": op.in_new_process, "notebook": notebook.load}
+        ours = {"ours": calls["ours"], "new process": op.in_new_process, "notebook": notebook.load}
         # Each way has edits of its own: NVRTC keeps what it compiled, and has it for all processes.
-        calls = {way: functools.partial(op.after_an_edit, load) for way, load in calls.items()}
-        about = {"built_for": "cuda", "question": question.format("same process", name)}
-        yield compare(calls, rounds, op, warm_up=warm_up, **about)
+        ours = {way: functools.partial(op.after_an_edit, load) for way, load in ours.items()}
+        yield ask(ours, rounds, warm_up=warm_up, question=question.format("other programs"))
+        slow = {"rounds": 1 if quick else SLOW_ROUNDS, "edit": op.edit_kernel}
+        yield ask(calls, **slow, question=question.format("same process"))
         script = LiveScript(op)
         stack.callback(script.close)
         script.start()
         script.load()
-        about["question"] = question.format("watch mode", name)
-        yield compare({"watch": script.load}, rounds, op, op.edit_kernel, warm_up, **about)
+        calls, edit = {"watch": script.load}, op.edit_kernel
+        about = {"warm_up": warm_up, "question": question.format("watch mode")}
+        yield ask(calls, rounds, edit=edit, **about)
 
 
 def measure_loads(options, device):

@@ -12,7 +12,6 @@ NAMES = (
     "cuda_kernel",
     "loading",
     "scaling",
-    "notebook",
     "watch",
 )
 
