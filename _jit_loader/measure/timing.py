@@ -19,7 +19,7 @@ LARGE_BYTES = 256 << 20
 # A sample is a block of calls. Writing LARGE_BYTES before each call takes 0.1 ms on a GPU.
 BLOCK_SECONDS = {"cpu": 1e-3, "cuda": 1e-2}
 SHORTEST_CALL = {"cpu": 1e-7, "cuda": 1e-4}
-SECONDS = 0.2  # for the samples of one function
+SECONDS = {"cpu": 0.2, "cuda": 0.1}  # for the samples of one function
 WARM_UP, FEWEST, MOST = 3, 7, 100  # rounds; fewer than 6 have no 95% interval
 
 
@@ -56,7 +56,7 @@ def in_turn(functions, device):
     with torch.cuda.device(device if kind == "cuda" else -1):
         once = gpu_sample if kind == "cuda" else cpu_sample
         estimates = [max(once(function)(), SHORTEST_CALL[kind]) for function in functions]
-        rounds = int(SECONDS / max(*estimates, BLOCK_SECONDS[kind]))
+        rounds = int(SECONDS[kind] / max(*estimates, BLOCK_SECONDS[kind]))
         samplers = [_sampler(*pair, kind) for pair in zip(functions, estimates)]
         samples = [[] for _ in functions]
         for number in range(-WARM_UP, min(max(rounds, FEWEST), MOST)):

@@ -35,7 +35,7 @@ def run(name):
     import jit_loader
 
     present = {"gpu": torch.cuda.is_available(), "nvcc": jit_loader.why_no_cuda() is None}
-    namespace, printed = {"__name__": "chapter"}, None
+    namespace, printed = vars(sys.modules["__main__"]), None
     for info, text, heading in CHAPTERS[name].blocks:
         language, *needs = info.split()
         runs = all(present[need] for need in needs)

@@ -183,7 +183,7 @@ def test_interval_has_the_median_with_a_probability_of_95_percent():
 @pytest.mark.gpu
 @pytest.mark.parametrize("has_triton", [True, False])
 def test_on_a_gpu_the_inputs_come_from_memory(has_triton, monkeypatch):
-    monkeypatch.setattr(timing, "SECONDS", 0.2)
+    monkeypatch.setattr(timing, "SECONDS", {"cuda": 0.1})
     monkeypatch.setattr(timing, "LARGE_BYTES", 256 << 20)
     if not has_triton:
         monkeypatch.setattr(timing.importlib.util, "find_spec", lambda name: None)
