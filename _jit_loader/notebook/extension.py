@@ -233,14 +233,14 @@ class Magics(magic.Magics):
         from _jit_loader.measure import measure
 
         options, code = self.parse_options(line, "r:", posix=False)
-        call = ast.parse(code, mode="eval").body
+        call = None
+        with contextlib.suppress(SyntaxError):
+            call = ast.parse(code, mode="eval").body
         if not isinstance(call, ast.Call) or call.keywords:
-            raise UsageError(f"%measure takes a call with positional arguments, not {code}")
-        arguments = [ast.unparse(node) for node in (call.func, *call.args)]
-        if "r" in options:
-            arguments.append(f"reference={options['r']}")
-        names = {**self.shell.user_ns, "_measure": measure}
-        return eval(f"_measure({', '.join(arguments)})", names)
+            raise UsageError(f"%measure takes a call with positional arguments, not {code!r}")
+        values = [ast.unparse(node) for node in (call.func, *call.args)]
+        values += [f"reference={name}" for name in options.values()]
+        return eval(f"_measure({', '.join(values)})", {**self.shell.user_ns, "_measure": measure})
 
     def _run(self, line, cell, cuda):
         line = re.sub(r"(?<!\S)(-[DILUl])\s+", r"\1", line)  # "-l m" is "-lm"

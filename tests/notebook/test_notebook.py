@@ -231,12 +231,12 @@ def test_op_whose_files_were_removed_keeps_its_module(notebook):
 
 
 def test_measure_takes_a_call_and_a_reference(notebook):
-    notebook.succeed(
-        "from _jit_loader.measure import timing; timing.SECONDS = 1e-3\nx = torch.ones(9)"
-    )
+    notebook.succeed("from _jit_loader.measure.timing import SECONDS; SECONDS['cpu'] = 1e-3")
+    notebook.succeed("x = torch.ones(9)")
     line = notebook.value_of("get_ipython().run_line_magic('measure', '-r torch.add add2(x, x)')")
     assert re.match(r"add2  .* this CPU's copy  [\d.]+x torch\.add  max error 0$", line)
-    assert notebook.run("%measure 2 + 2").stderr.startswith("UsageError: %measure takes a call")
+    for x in ("2 + 2", "", "add2(x"):
+        assert notebook.run(f"%measure {x}").stderr.startswith("UsageError: %measure takes a call")
     for value in ("43", "44"):
         notebook.edit("kernels/answer_math.h", "42" if value == "43" else "43", value)
         notebook.succeed("pass")
