@@ -181,7 +181,7 @@ def _tensor(value, name):
         return torch.as_tensor(value)
     if isinstance(value, torch.Tensor) and value.layout == torch.strided:
         return value.detach()
-    raise TypeError(f"measure: {name} returns {type(value).__name__}, not tensors or numbers")
+    raise TypeError(f"measure: {name} returns {type(value).__name__}, not dense tensors or numbers")
 
 
 def _compare(x, expected, reference):

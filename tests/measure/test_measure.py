@@ -150,7 +150,7 @@ def test_wrong_result_counts_more_than_a_larger_error_of_rounding(tensors):
     ("arguments", "options", "error"),
     [
         ([torch.ones(3)], {}, "measure: Tensor cannot be called; write measure(function, argument"),
-        ([print], {"reference": print}, "measure: print returns NoneType, not tensors or numbers"),
+        ([set], {"reference": set}, "measure: set returns set, not dense tensors or numbers"),
         ([list, torch.empty(3, device="meta")], {}, "measure: a tensor is on meta; it times"),
     ],
 )
