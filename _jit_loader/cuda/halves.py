@@ -104,12 +104,11 @@ class Commands:
         names = [step.name for step in self.steps]
         architectures = names.count("cicc")
         numbers = {name: architectures if STEPS[name] == "device" else 1 for name in STEPS}
-        commands = [step.command for step in self.steps]
         return (
             collections.Counter(names) == numbers
             and names[-2:] == ["fatbinary", "compile"]
-            and any(map(VERSION.search, commands))
-            and not any("--device-c" in command for command in commands)  # -rdc=true
+            and any(VERSION.search(step.command) for step in self.steps)
+            and not any("--device-c" in step.command for step in self.steps)  # -rdc=true
             and GENERATE_ID in self.of("cudafe++").command
         )
 

@@ -59,7 +59,10 @@ def compile_program(program, expressions=()):
     try:
         for expression in expressions:
             _check(nvrtc.nvrtcAddNameExpression(handle, expression.encode()))
-        options = strings([*program.options, *_without_cache()])
+        # NVRTC would call cuInit for its own cache. After cuInit, CUDA_VISIBLE_DEVICES has no
+        # effect, and a forked process cannot use CUDA.
+        without_cache = ["--no-cache"] if int(cuda_major()) >= 13 else []  # not known before 12.9
+        options = strings([*program.options, *without_cache])
         result = nvrtc.nvrtcCompileProgram(handle, len(options), options)
         if result in FAILED:
             log = _bytes(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace")
@@ -69,21 +72,6 @@ def compile_program(program, expressions=()):
         return _bytes(handle, "CUBIN"), names
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(handle))
-
-
-def _without_cache():
-    """Returns the option for NVRTC not to use its own cache, for which it calls cuInit.
-
-    After cuInit, CUDA_VISIBLE_DEVICES has no effect, and a forked process cannot use CUDA.
-    """
-    return ["--no-cache"] if int(cuda_major()) >= 13 else []  # not known before 12.9
-
-
-def version():
-    """Returns NVRTC's version, such as '13.0'."""
-    major, minor = ctypes.c_int(), ctypes.c_int()
-    _check(load_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
-    return f"{major.value}.{minor.value}"
 
 
 @functools.cache
@@ -154,7 +142,9 @@ def identity():
     if path := library_path():
         with open(path, "rb") as file:
             return file.read(1024).hex()
-    return version()
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    _check(load_library().nvrtcVersion(ctypes.byref(major), ctypes.byref(minor)))
+    return f"{major.value}.{minor.value}"
 
 
 def cuda_headers():
