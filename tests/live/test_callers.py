@@ -43,6 +43,7 @@ long on_gpu() {
 OTHER = re.sub(r"value|on_gpu|of_host", r"other_\g<0>", KERNEL).replace("42", "7")
 # The host code has the path of the file, as TORCH_CHECK has.
 FILE = "const char* file() { return __FILE__; }\n"
+BOTH = "long on_gpu();\nlong other_on_gpu();\n"
 BINDING = binding("scale", "long on_gpu();\n", gpu="on_gpu()")
 OPERATORS = f"""{PLAIN}int STABLE_TORCH_LIBRARY_static_init_live = [] {{
   void* m;
@@ -69,12 +70,7 @@ PROJECTS = {
     "one": {"scale.cpp": BINDING, "scale.cu": KERNEL},
     "operators": {"scale.cpp": BINDING + OPERATORS, "scale.cu": KERNEL},
     "two": {
-        "scale.cpp": binding(
-            "scale",
-            "long on_gpu();\nlong other_on_gpu();\n",
-            gpu="on_gpu()",
-            other="other_on_gpu()",
-        ),
+        "scale.cpp": binding("scale", BOTH, gpu="on_gpu()", other="other_on_gpu()"),
         "scale.cu": KERNEL,
         "other.cu": OTHER,
     },
@@ -341,10 +337,8 @@ def test_the_complete_build_of_a_text_has_the_same_host_code(capfd, monkeypatch)
 @pytest.mark.slow
 @pytest.mark.usefixtures("sources", "no_builds")
 def test_cells_are_edits(capfd):
-    cell = (
-        "#ifndef __CUDACC__  // it takes nvcc seconds\n#include <pybind11/pybind11.h>\n#endif\n"
-        + KERNEL
-    )
+    cell = "#ifndef __CUDACC__  // it takes nvcc seconds\n#include <pybind11/pybind11.h>\n#endif\n"
+    cell += KERNEL
     first = compile_cell(cell, ["on_gpu", "-O0"], cuda=True)["on_gpu"]
     capfd.readouterr()
     edited = cell.replace("return 42", "return 43")

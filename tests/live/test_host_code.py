@@ -107,9 +107,7 @@ DOUBTS = {
     "a deduced type": "__device__ auto f() { return 1; }",
     "a constant expression": "__device__ constexpr int f() { return 1; }",
     "both": "__host__ __device__ int f() { return 1; }",
-    "both, called by kernels alone": (
-        "inline __host__ __device__ int f() { return 1; }\n__global__ void g(int* x) { *x = f(); }"
-    ),
+    "both, called by kernels alone": "inline __host__ __device__ int f() { return 1; }\n__global__ void g(int* x) { *x = f(); }",
     "a member's default": "struct A { int x = 1; __device__ int f() { return x; } };",
     "a variable": "__device__ int x{1};",
     "a launch": "__global__ void g(); __device__ void f() { g<<<1, 1>>>(); }",
@@ -129,47 +127,29 @@ DOUBTS = {
     "an operator": "__device__ A operator+(A, A) { return 1; }",
     "declared for both": "__host__ __device__ int f();\n__device__ int f() { return 1; }",
     "declared for the host": "int f();\n__device__ int f() { return 1; }",
-    "declared by its qualified name": (
-        "template <> void std::swap(A&, A&);\ntemplate <> __device__ void std::swap(A&, A&) { 1; }"
-    ),
-    "a constructor that is declared for both": (
-        "struct A { __host__ __device__ A(); int x; };\n__device__ A::A() { x = 1; }"
-    ),
+    "declared by its qualified name": "template <> void std::swap(A&, A&);\ntemplate <> __device__ void std::swap(A&, A&) { 1; }",
+    "a constructor that is declared for both": "struct A { __host__ __device__ A(); int x; };\n__device__ A::A() { x = 1; }",
     "a friend for both": "struct A { friend int f(int); };\n__device__ int f(int) { return 1; }",
     "a template for both": (
         "template <class T> __host__ __device__ T f(T);\n"
         "template <> __device__ int f<int>(int x) { return 1; }"
     ),
-    "a friend that is defined in its class": (
-        "struct A { friend __device__ int f(A) { return 1; } };\n__host__ __device__ int f(A);"
-    ),
-    "declared in a function": (
-        "int g() { __host__ __device__ int f(); return f(); }\n__device__ int f() { return 1; }"
-    ),
-    "a function that replaces one of CUDA's": (
-        "__device__ double tgamma(double x) { return 1; }\ndouble g() { return std::tgamma(3); }"
-    ),
-    "used after dots": (
-        "template <class... T> int g(T... x) { return h(x...f()); }\n__device__ int f() { return 1; }"
-    ),
-    "declared with brackets": ("__host__ __device__ int (f)();\n__device__ int f() { return 1; }"),
-    "declared by its type": (
-        "__host__ __device__ decltype(g) f;\n__device__ int f() { return 1; }"
-    ),
+    "a friend that is defined in its class": "struct A { friend __device__ int f(A) { return 1; } };\n__host__ __device__ int f(A);",
+    "declared in a function": "int g() { __host__ __device__ int f(); return f(); }\n__device__ int f() { return 1; }",
+    "a function that replaces one of CUDA's": "__device__ double tgamma(double x) { return 1; }\ndouble g() { return std::tgamma(3); }",
+    "used after dots": "template <class... T> int g(T... x) { return h(x...f()); }\n__device__ int f() { return 1; }",
+    "declared with brackets": "__host__ __device__ int (f)();\n__device__ int f() { return 1; }",
+    "declared by its type": "__host__ __device__ decltype(g) f;\n__device__ int f() { return 1; }",
     "both, by an attribute": "__attribute__((host)) __device__ int f() { return 1; }",
     "both, by an attribute of C++": "__device__ [[gnu::host]] int f() { return 1; }",
     "the time": "__device__ int f() { return 1; }\nconst char* time = __TIME__;",
     "an include in a declaration": '__host__\n#include "f.inc"\n__device__ int f() { return 1; }',
     "a counter": "#define F2 __COUNTER__ +\n__device__ int f() { return F1 3; }\nint x = __COUNTER__;",
-    "a specialization": (
-        "template <> struct std::hash<A> { __host__ __device__ int operator()(A) { return 1; } };"
-    ),
-    "a member of a type of host code": (
-        "struct A { __host__ __device__ void unlock() { x = 1; } int x; };\nstd::lock_guard<A> a;"
-    ),
+    "a specialization": "template <> struct std::hash<A> { __host__ __device__ int operator()(A) { return 1; } };",
+    "a member of a type of host code": "struct A { __host__ __device__ void unlock() { x = 1; } int x; };\nstd::lock_guard<A> a;",
     "a header that is not included": "__device__ int f() {\n#if __has_include(<cuda_fp16.h>)\nreturn 1;\n#endif\n}",
     "a pragma": '__device__ int f() { _Pragma("pack(1)") return 1; }\nstruct A { int x; };',
-}
+}  # fmt: skip
 
 
 def test_headers_of_the_same_text_are_read_one_by_one():

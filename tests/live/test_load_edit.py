@@ -207,9 +207,8 @@ def test_a_library_gets_its_own_kernels_back_with_its_files(project):
 def test_a_failed_complete_build_is_an_error_of_the_next_load(project, monkeypatch):
     before = project.load()
     project.edit("kernels/answer.cu", "*to = 42;", "*to = 43;")
-    monkeypatch.setenv(
-        "JIT_LOADER_COMPILE_TIMEOUT", "0.1"
-    )  # a compiler that takes longer is killed
+    # A compiler that takes longer is killed.
+    monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "0.1")
     project.load()
     assert background_build() != 0
     with pytest.raises(jit_loader.CompileError):
@@ -452,9 +451,7 @@ def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two
 @pytest.mark.usefixtures("no_builds")
 def test_threads_launch_a_kernel_for_the_first_time_together(with_two_kernels):
     """They hold the GIL or wait for the lock of the launch's static variable."""
-    with_two_kernels.load()
-    with_two_kernels.edit("kernels/answer.cu", "return 42", "return 43")
-    after = with_two_kernels.load()
+    after = with_two_kernels.load_edited("return 42", "return 43")
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: after.gpu(), range(4), timeout=60))
     assert found == [43 if torch.cuda.is_available() else found[0]] * 4

@@ -13,7 +13,6 @@ from tests.live.test_load_edit import (  # noqa: F401  fixtures
     FILES,
     PROJECTS,
     _project,
-    background_build,
     built,
     live,
 )
@@ -181,10 +180,8 @@ def test_a_kernel_that_does_not_compile_fails_every_kind_of_launch(tmp_path):
 def compiled(source, folder):
     """Returns the path of the library of a source of C or C++."""
     library = folder / f"{Path(source).stem}.so"
-    subprocess.run(
-        ["g++" if str(source).endswith("pp") else "gcc", "-shared", "-fPIC", source, "-o", library],
-        check=True,
-    )
+    compiler = "g++" if str(source).endswith("pp") else "gcc"
+    subprocess.run([compiler, "-shared", "-fPIC", source, "-o", library], check=True)
     return library
 
 
