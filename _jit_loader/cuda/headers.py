@@ -123,7 +123,7 @@ def with_headers(program, names, paths, words, more=""):
         words: of the source.
         more: text of further headers.
     """
-    standard = next((word for word in program.options if word.startswith("-std=")), "-std=c++17")
+    standard = next((o for o in program.options if re.match("--?std=", o)), "-std=c++17")
     macros, folders = _of_compiler(host_command()[0], standard)
     folders = [*folders, *_folders_of_cuda(paths)]
     words = words | {*re.findall(r"[^\W\d]\w*", more)}

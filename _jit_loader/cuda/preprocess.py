@@ -68,21 +68,21 @@ class _Macros(NamedTuple):
     headers: list
 
 
-def preprocess(source, texts, command, for_device):
+def preprocess(source, texts, command, architecture):
     """Returns the Preprocessed text of a source.
 
     Arguments:
         source: its path.
         texts: {path: text} of it and of the user's headers.
         command: the words of nvcc's command.
-        for_device: whether this is nvcc's pass for the device, with __CUDA_ARCH__.
+        architecture: that of nvcc's pass for the device, such as 90a; None for the host's pass.
 
     Raises:
         NotUnderstood: the text may not be that of nvcc.
     """
     settings = tuple(map(os.environ.get, (*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS)))
     texts = tuple(sorted(texts.items()))
-    found = _preprocess(source, texts, tuple(command), for_device, settings)
+    found = _preprocess(source, texts, tuple(command), architecture, settings)
     users = {os.path.realpath(path) for path, _ in texts}
     if seen := users.intersection(found.headers):
         raise NotUnderstood(f"{min(seen)} is included as a header of the system")
@@ -90,10 +90,10 @@ def preprocess(source, texts, command, for_device):
 
 
 @functools.lru_cache(maxsize=32)
-def _preprocess(source, texts, command, for_device, settings):
+def _preprocess(source, texts, command, architecture, settings):
     if any(_ONE_VALUE_EACH_TIME.search(text) for _, text in texts):
         raise NotUnderstood("a source has a value of its own in each compilation, such as __TIME__")
-    key = _key(source, texts, command, for_device, settings)
+    key = _key(source, texts, command, architecture, settings)
     paths = [path for path, _ in texts]
     files = list(map(os.path.realpath, paths))
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as mirror:
@@ -109,7 +109,7 @@ def _preprocess(source, texts, command, for_device, settings):
             found = _run(known, mirror, source)
             if found is not None and found.before == known.included:
                 return found
-        macros, expected = _read_headers(key, mirror, source, paths, command, for_device)
+        macros, expected = _read_headers(key, mirror, source, paths, command, architecture)
         found = _run(macros, mirror, source)
     same = found is not None and found.before == macros.included
     if not same or _code(found.text, of_files) != _code(expected, of_files):
@@ -125,11 +125,11 @@ def _code(text, with_numbers):
     return code if with_numbers else re.sub(r"\d+", "0", code)
 
 
-def _key(source, texts, command, for_device, settings):
+def _key(source, texts, command, architecture, settings):
     mentioned = [line for _, text in texts for line in _ORDER.findall(text)]
     nvcc = stamp(find_program(command[0]) or command[0])
     # Each text of load_inline is in a folder of its own.
-    return digest_of([os.path.basename(source), command, for_device, mentioned, nvcc, settings])
+    return digest_of([os.path.basename(source), command, architecture, mentioned, nvcc, settings])
 
 
 def _known(key):
@@ -155,9 +155,9 @@ def _run(macros, mirror, source):
     return Preprocessed(found.text, found.before, [path for path, _ in macros.headers])
 
 
-def _read_headers(key, mirror, source, paths, command, for_device):
+def _read_headers(key, mirror, source, paths, command, architecture):
     """Runs nvcc's command; returns the _Macros, with the files it writes, and the text."""
-    words, with_headers, without = _preprocessor(command, source, for_device), [], []
+    words, with_headers, without = _preprocessor(command, source, architecture), [], []
     for word in words:
         if word.startswith("-I"):
             of_user = f"-I{os.path.join('<mirror>', word[2:].lstrip('/'))}"
@@ -194,22 +194,21 @@ def _read_headers(key, mirror, source, paths, command, for_device):
     without += ["-fmacro-prefix-map=<mirror>=", "-nostdinc", "-w", "-dD", "-imacros", first]
     # -I, because CPATH or a wrapper of the compiler may add folders of the system with -isystem.
     without.append(f"-I{os.path.join(folder, 'headers')}")
-    headers = sorted(set(map(os.path.realpath, output.headers)))
-    headers = [(path, stamp(path)) for path in headers]
+    headers = [(path, stamp(path)) for path in sorted(set(map(os.path.realpath, output.headers)))]
     return _Macros(without, folder, output.before, headers), output.text
 
 
-def _preprocessor(command, source, for_device):
+def _preprocessor(command, source, architecture):
     """Returns an iterator of the words of nvcc's command of g++, without source and output."""
     # One thread (-t1): with more, nvcc lists its commands with "> file" at the end.
     listed = os.fsdecode(run([*command, "--dryrun", "-t1"]).stderr).splitlines()
-    commands = [line.removeprefix("#$ ") for line in listed if " -E -x c++ " in line]
-    commands = [line for line in commands if ("-D__CUDA_ARCH__=" in line) == for_device]
+    reader = f" -arch compute_{architecture} " if architecture else "cudafe++ "
+    read = "".join(line for line in listed if reader in line)
+    commands = [shlex.split(line.removeprefix("#$ ")) for line in listed if " -E -x c++ " in line]
+    commands = [words for words in commands if words[-1] in read]
     if len(commands) != 1:
-        raise NotUnderstood("nvcc's commands are not those of one source and one architecture")
-    words = shlex.split(commands[0])
-    place = words.index("-o")
-    del words[place : place + 2]
+        raise NotUnderstood("nvcc's commands are not those of one source")
+    words = commands[0][:-2]  # without -o and the file that the reader gets
     words.remove(source)
     return iter(words)
 

@@ -85,7 +85,7 @@ def _root(paths):
 @functools.lru_cache(maxsize=8)
 def _headers(root, flags, options):
     """Returns the headers, from the cache if it has them; one comes after those it includes."""
-    key = digest_of([flags, root, stamp(f"{root}torch/version.h"), _FIRST, _HEADERS])
+    key = digest_of([flags, root, stamp(f"{root}torch/version.h"), _FIRST, _HEADERS, options[0]])
     path = os.path.join(cache_folder(), FOLDER, f"{key}.json")
     return kept(path, lambda: _made(root, flags, Program("", "", list(options), {})))
 
@@ -110,7 +110,7 @@ def _made(root, flags, program):
     included = [name for name in names if _PART not in texts[root + name]]
     texts[source] = "".join(f"#include <{name}>\n" for name in included)
     command = [*flags, f"-I{root[:-1]}", "-c", source, "-o", "a.o"]
-    found = preprocess(source, texts, command, for_device=True)
+    found = preprocess(source, texts, command, program.options[0].removeprefix("-arch=sm_"))
     text = _FIRST + found.text
     code = DeviceText(text)
     words = {*_WORDS.findall(text)}

@@ -69,14 +69,17 @@ def cubins_of(path):
 
 
 def cubin_of(path, live):
-    """Returns nvcc's cubin of an object; live: NVRTC's, whose compiler has the same version.
+    """Returns nvcc's cubin of an object for the architecture of another cubin.
+
+    live: the other one, NVRTC's, whose compiler has the same version.
 
     Raises:
-        NotLive: the versions differ, or the object does not have exactly one cubin.
+        NotLive: the versions differ, or the object does not have exactly one such cubin.
     """
-    cubins = cubins_of(path)
+    # Byte 49 of an ELF file, in e_flags, is the architecture without its letter.
+    cubins = [each for each in cubins_of(path) if each[49] == live[49]]
     if len(cubins) != 1:
-        raise NotLive("the build does not have exactly one cubin")
+        raise NotLive("the build does not have exactly one cubin of the architecture")
     if version_of(cubins[0]) != version_of(live):
         raise NotLive("NVRTC and nvcc have different versions")
     return cubins[0]
@@ -201,13 +204,9 @@ def _operations(code, constants):
             mode = second >> 13 & 15, (first >> 63 ^ second >> 8 ^ second >> 11) & 1
         found[operation, number, mode] += 1
     if uses_shared or calls:  # addresses in shared memory, and of functions of CUDA, differ
-        moved = set(filter(_may_be_float, moved))
+        # What may be a float or half of a double stays.
+        moved = {each for each in moved if each and 0x800000 <= each & 0x7FFFFFFF <= 0x7F800000}
     if uses_shared:
         kept = (each for each in found if each[0] not in _INTEGER)
         found = {(op, None if op in _MEMORY else number, mode) for op, number, mode in kept}
     return found, moved - {None}
-
-
-def _may_be_float(number):
-    """Returns whether a number that is moved to a register may be a float or half of a double."""
-    return number is not None and 0x00800000 <= number & 0x7FFFFFFF <= 0x7F800000

@@ -64,7 +64,7 @@ def host_code(source, texts, command):
     """
     if any(map(_LINES.search, texts.values())):
         raise NotUnderstood("the host code may use line numbers")
-    found = preprocess(source, texts, command, for_device=False)
+    found = preprocess(source, texts, command, architecture=None)
     return "\n".join([*HostCode(found.text).tokens(), repr(found.before)])
 
 

@@ -14,29 +14,35 @@ from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program
 from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.cuda.torch_headers import torch_text
+from _jit_loader.key.machine import this_machine
 from _jit_loader.live import compare_cubins
 from _jit_loader.live.edit import OF_CUB, NotLive
 from _jit_loader.live.host_code import constants
 
 # nvcc's flags that NVRTC has under the same name.
 _SAME = re.compile(
-    r"-D.+|-U.+|-std=c\+\+\d+|-lineinfo|--?(?:use_fast_math|extra-device-vectorization)"
-    r"|--?(?:fmad|ftz|prec-div|prec-sqrt|maxrregcount)=\w+"
+    r"-[DU].+|--?(?:std=c\+\+\d+|lineinfo|generate-line-info|use_fast_math"
+    r"|extra-device-vectorization|(?:fmad|ftz|prec-div|prec-sqrt|maxrregcount)=\w+)"
 )
-# Flags of the host compiler that change no macro, and nvcc's that say nothing about device code.
+# Flags of the host compiler that change no macro of the headers for device code, and nvcc's that
+# say nothing about device code.
 _WITHOUT_EFFECT = re.compile(
-    r"(?:-Xcompiler|--compiler-options)="
-    r"(?:(?:-fPIC|-fno-gnu-unique|-fvisibility=hidden|-W[\w=-]*|-O[0-3]|-g)(?:[ ,]+|$))*"
-    r"|-O[0-3]|(?:-Xptxas|--ptxas-options)=(?:-v|-O3|,)+|--?(?:res|resource)-usage|--threads=\d+"
-    r"|--?(?:expt-relaxed-constexpr|(?:expt-)?extended-lambda)|-M[DM]+|-c|-I.+|-Wno-[\w-]+"
+    r"(-Xcompiler|--compiler-options)=(-(fPIC|fopenmp|fno-gnu-unique|fvisibility=hidden|W[\w=-]*"
+    r"|[wg]|O[0-3])([ ,]+|$))*|(-Xptxas|--ptxas-options)=(-v|-O3|,)+|-Xcudafe=(--diag_suppress=\w+"
+    r",?)+|--?(t=?\d+|threads=\d+|w|disable-warnings|diag-suppress=[\w,]+|(res|resource)-usage|c"
+    r"|(expt-)?extended-lambda|expt-relaxed-constexpr|allow-unsupported-compiler|O[0-3]|Wno-[\w-]+"
+    r"|I.+|M[DM]+|(MF|o|ccbin|isystem)=.+)"
 )
-_WITHOUT_EFFECT_TWO_WORDS = ("-MF", "-o", "-ccbin", "-isystem", "-I")
-_TWO_WORDS = re.compile(r"--?(?:X?(?:compiler|ptxas)(?:-options)?|maxrregcount|threads)")
+_TWO_WORDS = re.compile(
+    r"--?(?:X?(?:compiler|ptxas|cudafe)(?:-options)?|maxrregcount|fmad|ftz|prec-div|prec-sqrt|std"
+    r"|threads|t|diag-suppress|gen(?:erate-)?code|(?:gpu-)?arch(?:itecture)?|MF|o|ccbin|isystem|I)"
+)
 _FEW = 4  # kernels that are compiled though they were not launched
 # Of headers that NVRTC reads for 2 s. --pch keeps what it has read, until the process ends: 0.2 GB
 # in the folder of temporary files.
 _SLOW = re.compile(r"#include <(cub/|thrust/|cooperative_groups)")
-_ARCHITECTURE = re.compile(r"-gencode=arch=compute_(\w+),code=sm_(\w+)")
+_GENCODE = re.compile(r"--?gen(erate-)?code=arch=compute_(\w+),code=\[?(((sm|compute)_\2,?)+)\]?")
+_ARCH = re.compile(r"^--?(?:gpu-)?arch(?:itecture)?=sm_(\w+)$")
 
 
 class DeviceCode(NamedTuple):
@@ -147,7 +153,7 @@ def _program(inputs):
     """Returns (the Program without its source, its DeviceText)."""
     source, texts, command, kernels = inputs
     options, included = nvrtc_options(command, source)
-    found = preprocess(source, texts, command, for_device=True)
+    found = preprocess(source, texts, command, options[0].removeprefix("-arch=sm_"))
     code = DeviceText(found.text, next(filter(None, map(_anonymous_namespace, kernels)), ""))
     # A type may be mentioned by host code alone, and be an argument of a kernel.
     text = " ".join([code.text(), *map(readable, kernels)])
@@ -156,34 +162,36 @@ def _program(inputs):
     # for each of add2's 8 kernels, in 8 threads, took 0.3 s; this one takes 0.2 s.
     program = Program("", source, [*options, "-w", "-split-compile=0"], {})
     torch = torch_text(found, words, command, options)
-    program = with_headers(program, [*found.before, *included], found.headers, words, torch)
-    return program, code
+    return with_headers(program, [*found.before, *included], found.headers, words, torch), code
 
 
 def nvrtc_options(command, source):
     """Returns (NVRTC's options, the headers of -include) for the words of nvcc's command.
 
     Raises:
-        NotLive: a flag is not known, or there is not exactly one architecture.
+        NotLive: a flag is not known, or not exactly one architecture fits this machine's GPUs.
     """
-    options, included, architectures = [], [], []
+    options, included, architectures = [], [], set()
     words = iter(command[1:])
     for word in words:
         if _TWO_WORDS.fullmatch(word):
             word = f"{word}={next(words, '')}"
-        if word in _WITHOUT_EFFECT_TWO_WORDS:
-            next(words, None)
-        elif word == "-include":
+        word = _ARCH.sub(r"-gencode=arch=compute_\1,code=[sm_\1,compute_\1]", word)
+        if word == "-include":
             included.append(next(words, ""))
-        elif match := _ARCHITECTURE.fullmatch(word):
-            architectures.append(match[2])
+        elif match := _GENCODE.fullmatch(word):
+            architectures.update(match[3].split(","))
         elif _SAME.fullmatch(word):
             options.append(word)
         elif word != source and not _WITHOUT_EFFECT.fullmatch(word):
             raise NotLive(f"NVRTC has no equivalent of {word}")
-    if len(architectures) != 1:
-        raise NotLive("the build is not for exactly one architecture")
-    return [f"-arch=sm_{architectures[0]}", *options], included
+    found = {each for each in architectures if each.startswith("sm_")}
+    if len(architectures) > 1:  # CUDA takes the code for the GPU, or compiles PTX for it
+        gpus = {f"sm_{each.replace('.', '')}" for each in this_machine().architectures}
+        found = {each for each in found if {each.rstrip("af")} == gpus}
+    if len(found) != 1:
+        raise NotLive("not exactly one architecture of the build is that of this machine's GPUs")
+    return [f"-arch={found.pop()}", *options], included
 
 
 def _anonymous_namespace(mangled):

@@ -9,6 +9,7 @@ import pytest
 from _jit_loader.cuda import nvrtc
 from _jit_loader.cuda.device_code import DeviceText
 from _jit_loader.cuda.preprocess import NotUnderstood
+from _jit_loader.key.machine import Machine
 from _jit_loader.live.compare_cubins import version_of
 from _jit_loader.live.edit import Inputs, NotLive
 from _jit_loader.live.program import (
@@ -86,13 +87,14 @@ def test_an_error_names_the_line_of_a_header(compiled, tmp_path):
     assert f'{tmp_path}/factor.h(6): error: identifier "z"' in str(caught.value)
 
 
+GPUS = "_jit_loader.live.program.this_machine"
 INCLUDES = "#include <endian.h>\n#include <math.h>\n#include <cuda_runtime.h>\n"
 CONDITIONS = """\
 #ifdef __NVCC__
 #ifndef __CUDACC_RTC__
 #if CUDART_VERSION > 12000
 #if NEW
-#if __CUDA_ARCH__ == 800
+#if __CUDA_ARCH__ == 800 || defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #ifdef M_PI
 #if 1  // doesn't matter
 #if BYTE_ORDER == LITTLE_ENDIAN
@@ -100,12 +102,15 @@ CONDITIONS = """\
 """
 
 
-def test_conditions_have_the_values_that_nvcc_gives_them(compiled):
+@pytest.mark.parametrize("flag", ["-std=c++17", "-arch=sm_90a"])  # nvcc then has three passes
+def test_conditions_have_the_values_that_nvcc_gives_them(compiled, monkeypatch, flag):
+    monkeypatch.setattr(GPUS, lambda: Machine("", ["9.0"]))
     lines = CONDITIONS.splitlines()
     texts = [f"{line}\n#else\n#error condition {i}\n#endif\n" for i, line in enumerate(lines)]
     new = "#define NEW (CUDART_VERSION > 12000)\n"
     # The host code, for which __CUDA_ARCH__ is not defined, is not compiled here.
-    assert compiled(f'#include "factor.h"\n{new}{"".join(texts)}{SOURCE}', INCLUDES + HEADER)
+    text = f'#include "factor.h"\n{new}{"".join(texts)}{SOURCE}'
+    assert compiled(text, INCLUDES + HEADER, flags=[flag])
 
 
 CHOICE = "#if {}\n#define N 1\n#else\n#define N 2\n#endif\n"
@@ -133,12 +138,9 @@ def test_includes_precede_line_numbers(tmp_path):
     """NVRTC keeps nothing of the headers otherwise."""
     text = "#include <cub/cub.cuh>\n\n#include <cooperative_groups.h>\n__global__ void k() {}\n"
     (tmp_path / "a.cu").write_text(text)
-    _, code = _program(
-        Inputs(f"{tmp_path}/a.cu", {f"{tmp_path}/a.cu": text}, command(tmp_path), ())
-    )
-    assert _text(code, []).startswith(
-        f'{text[:23]}{text[24:56]}#line 4 "{tmp_path}/a.cu"\n__global__'
-    )
+    path = f"{tmp_path}/a.cu"
+    _, code = _program(Inputs(path, {path: text}, command(tmp_path), ()))
+    assert _text(code, []).startswith(f'{text[:23]}{text[24:56]}#line 4 "{path}"\n__global__')
 
 
 def test_a_wrapper_of_the_compiler_may_add_folders_of_headers(compiled, tmp_path):
@@ -211,22 +213,50 @@ def test_headers_that_nvrtc_keeps_are_those_of_the_program():
     assert codes[0] != codes[1]
 
 
-FLAGS = "-DA=1 -isystem /b -include a.h -res-usage -maxrregcount 60 -Xptxas -O3 -ccbin g++"
+FLAGS = "-DA=1 -isystem /b -include a.h -res-usage -maxrregcount 60 -Xptxas -O3 -ccbin g++ -t 4 -w "
+FLAGS += "-Xcompiler -fopenmp,-w -Xcudafe --diag_suppress=20012 -diag-suppress 177 -std c++20 "
+FLAGS += "-ftz true --diag-suppress=177 --std=c++20 --generate-line-info --use_fast_math "
+OPTIONS = "-std=c++17 -DA=1 -maxrregcount=60 -std=c++20 -ftz=true --std=c++20 --generate-line-info"
 
 
 def test_flags_of_nvcc_become_options_of_nvrtc():
     options, included = nvrtc_options(command("/a", *FLAGS.split()), "/a/a.cu")
-    assert options == ["-arch=sm_80", "-std=c++17", "-DA=1", "-maxrregcount=60"]
+    assert options == ["-arch=sm_80", *OPTIONS.split(), "--use_fast_math"]
     assert included == ["a.h"]
 
 
-UNKNOWN = "-G -rdc=true -Xcompiler=-DA -Xptxas=-O1 -gencode=arch=compute_90,code=sm_90"
+UNKNOWN = "-G -rdc=true -Xcompiler=-DA -Xptxas=-O1 -Xfatbin=-compress-all -arch=native"
+PARTLY = "-gencode=arch=compute_80,code=sm_90 -Xcudafe=--diag_suppress=1,--x -Xcompiler=-w,-DA"
 
 
-@pytest.mark.parametrize("flag", UNKNOWN.split())
+@pytest.mark.parametrize("flag", [*UNKNOWN.split(), *PARTLY.split()])
 def test_unknown_flags_are_refused(flag):
-    with pytest.raises(NotLive):
+    with pytest.raises(NotLive, match="NVRTC has no equivalent of"):
         nvrtc_options(command("/a", flag), "/a/a.cu")
+
+
+@pytest.mark.parametrize(
+    ("flags", "gpus", "chosen"),
+    [
+        ("-gencode=arch=compute_80,code=sm_80", ["8.6"], "80"),
+        ("-gencode arch=compute_90a,code=[sm_90a,compute_90a]", ["9.0"], "90a"),
+        ("--gpu-architecture=sm_90", ["9.0"], "90"),
+        ("-arch sm_90", ["8.0"], "80"),
+        ("-arch=sm_90", ["8.6"], None),
+        ("-arch=sm_90 --generate-code=arch=compute_90a,code=sm_90a", ["9.0"], None),
+        ("-arch=sm_90", ["8.0", "9.0"], None),
+        ("-gencode=arch=compute_80,code=compute_80", ["9.0"], None),  # the driver compiles the PTX
+        ("-gencode=arch=compute_90,code=sm_90", [], None),
+    ],
+)
+def test_the_architecture_is_that_of_the_gpus(monkeypatch, flags, gpus, chosen):
+    monkeypatch.setattr(GPUS, lambda: Machine("", gpus))
+    words = command("/a", *flags.split())
+    if chosen:
+        assert nvrtc_options(words, "/a/a.cu")[0][0] == f"-arch=sm_{chosen}"
+    else:
+        with pytest.raises(NotLive, match="not exactly one architecture of the build is that of"):
+            nvrtc_options(words, "/a/a.cu")
 
 
 # Host code, which NVRTC must not see.
@@ -302,9 +332,8 @@ def test_a_class_that_is_left_out_does_not_uncover_another(compiled):
 
 def test_removals_can_be_stored(tmp_path):
     source = f"{tmp_path}/a.cu"
-    text = (
-        "#include <string>\nstruct A { std::string s; };\n__global__ void f(float* x) { *x = 1; }\n"
-    )
+    text = "#include <string>\nstruct A { std::string s; };\n"
+    text += "__global__ void f(float* x) { *x = 1; }\n"
     inputs = Inputs(source, {source: text}, command(tmp_path), ["_Z1fPf"])
     first, removed = compile_device(inputs, inputs.kernels)
     assert removed
@@ -327,9 +356,8 @@ def test_removals_can_be_stored(tmp_path):
     ],
 )  # fmt: skip
 def test_headers_of_cuda(compiled, include, statement):
-    assert compiled(
-        SOURCE.replace("if (i < n)", f"{statement} if (i < n)"), f"#include <{include}>\n{HEADER}"
-    )
+    source = SOURCE.replace("if (i < n)", f"{statement} if (i < n)")
+    assert compiled(source, f"#include <{include}>\n{HEADER}")
 
 
 @pytest.mark.slow
@@ -354,11 +382,8 @@ std::vector<at::Tensor> g(at::Tensor x) {
   return {x};
 }
 """
-    folders = [
-        *cpp_extension.include_paths("cuda"),
-        *nvrtc.cuda_headers(),
-        sysconfig.get_path("include"),
-    ]
+    folders = [*cpp_extension.include_paths("cuda"), *nvrtc.cuda_headers()]
+    folders.append(sysconfig.get_path("include"))
     flags = [word for folder in folders for word in ("-isystem", folder)]
     words = ["-std=c++20" if word == "-std=c++17" else word for word in command(tmp_path, *flags)]
     program, code = _program(Inputs(source, {source: text}, words, ["_Z1fIN3c104HalfEEvPT_"]))

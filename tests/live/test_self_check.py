@@ -75,6 +75,14 @@ def test_the_empty_kernel_of_cub_is_not_compiled(build):
     assert check(build)["reason"] is None
 
 
+@pytest.mark.parametrize(("gpu", "difference"), [("9.0", None), ("8.0", "its operations differ")])
+def test_the_code_for_this_machines_gpu_is_compared(build, monkeypatch, gpu, difference):
+    monkeypatch.setenv("TORCH_CUDA_ARCH_LIST", "8.0;9.0+PTX")
+    monkeypatch.setattr("_jit_loader.live.program.this_machine", lambda: Machine("", [gpu]))
+    of_80 = "\n#if __CUDA_ARCH__ == 800\n*to = 43;\n#else\n*to = 42;\n#endif\n"
+    assert check(build_again(), "*to = 42;", of_80)["kernels"] == {KERNEL: difference}
+
+
 def test_it_is_checked_once(build):
     first = check(build)
     assert check(build, "*to = 42", "*to = 43") == first
@@ -137,8 +145,7 @@ def build_again():
 
 
 def test_an_edit_knows_what_nvrtc_cannot_compile(build):
-    of_host = "struct Host { Unknown* pointer; };\n"
-    answer = check(build, "#define EXPORT", f"{of_host}#define EXPORT")
+    answer = check(build, "#define EXPORT", "struct Host { Unknown* pointer; };\n#define EXPORT")
     assert len(answer["removed"]) == 1
     assert answer["reason"] is None
 
