@@ -95,11 +95,11 @@ def measure(
     found.bandwidth = bytes and bytes / found.seconds
     found.copy_bandwidth = bytes and timing.copy_bandwidth(found.device)
     if titles:
-        _, title, key, files = max(map(history.version_of, titles))
         call = f"{found.name}({', '.join(map(_described, arguments))})"
         run = {"call": call, "setting": digest_of([call, timing.name_of(found.device)])}
         run |= {name: vars(found)[name] for name in ("seconds", "interval", "wrong")}
-        found.change = history.record(title, key, files, run)
+        for _, title, key, files in sorted(map(history.version_of, titles)):  # the newest is last
+            found.change = history.record(title, key, files, run)
         found.name += f" ({title})" if title != found.name else ""
     return found
 
@@ -201,7 +201,7 @@ def _compare(x, expected, reference):
     errors = ((a - b).abs() / unit).nan_to_num(nan=INFINITE, posinf=INFINITE)
     # Of integers, the numbers themselves: float64 has not all of them. float8 cannot be compared.
     same = (a == b) | (a.isnan() & b.isnan()) if limit else x == expected
-    errors = errors.masked_fill(same, 0)
+    errors = errors.clamp(min=0 if limit else 1).masked_fill(same, 0)
     worst = errors.argmax()
     index = str([int(i) for i in torch.unravel_index(worst, x.shape)]).replace("[]", "")
     error, ours, theirs = (t.flatten()[worst].item() for t in (errors, x, expected))
