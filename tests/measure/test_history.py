@@ -109,7 +109,7 @@ def test_code_of_an_extension_is_found_below_other_functions(tiny):
     assert measure(Model()).name == "Model (tiny)"
 
 
-def test_the_extension_that_was_edited_last_has_the_history(tiny):
+def test_the_line_has_the_change_of_the_extension_that_was_edited_last(tiny):
     tiny.write("second.cpp", binding("second", value="1"))
     second = jit_loader.load("second", [str(tiny.folder / "second.cpp")])
     first = tiny.load()
@@ -120,7 +120,8 @@ def test_the_extension_that_was_edited_last_has_the_history(tiny):
     assert measure(both).name == "both (second)"
     tiny.write("value.h", "#define VALUE 2\n")
     first = tiny.load()
-    assert measure(both).name == "both (tiny)"
+    found = measure(both)
+    assert (found.name, bool(found.change)) == ("both (tiny)", True)
 
 
 def test_inline_sources_have_one_history(cache):

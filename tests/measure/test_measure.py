@@ -126,6 +126,10 @@ def test_equal_infinities_and_nans_are_no_error():
     assert measure(torch.neg, x, reference=lambda x: x).index == "[0]"
 
 
+def test_integers_that_are_one_float_are_compared():
+    assert measure(lambda x: x + 1, torch.tensor([1 << 62]), reference=lambda x: x).wrong
+
+
 def test_results_are_numbers_or_nested(tensors):
     a, b = tensors
     found = measure(lambda a, b: (a, {"sum": 1.0}), a, b, reference=lambda a, b: [a, 1.5])
