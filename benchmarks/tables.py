@@ -393,7 +393,10 @@ def _described(benchmark, result):
 # The rows of the README: (what a person does, the benchmark, the values of find()).
 README = [
     ("start a program, and nothing has changed", *load("extension", FROM_CACHE)),
-    ("edit a `.cu` file and load again in the same process", *load("extension", QUESTIONS[2])),
+    (
+        "edit host code in a `.cu` file and load again in the same process",
+        *load("extension", QUESTIONS[2]),
+    ),
     ("edit a header and load again in the same process", *load("extension", QUESTIONS[3])),
     ("edit the body of a kernel and load again (`torch/extension.h`)", *LIVE_EDITS["public_float"]),
     ("edit the body of an op's kernel and call it (`load_op`)", *LIVE_EDITS["add2"]),
@@ -424,7 +427,9 @@ CHINESE = {
     "when you ...": "当你……",
     "PyTorch's `load`": "PyTorch 的 `load`",
     "start a program, and nothing has changed": "启动程序，什么都没有变",
-    "edit a `.cu` file and load again in the same process": "修改 `.cu` 文件，在同一进程里重新加载",
+    "edit host code in a `.cu` file and load again in the same process": (
+        "修改 `.cu` 文件里的主机代码，在同一进程里重新加载"
+    ),
     "edit a header and load again in the same process": "修改头文件，在同一进程里重新加载",
     "edit the body of a kernel and load again": "修改 kernel 的函数体，重新加载",
     "edit the body of an op's kernel and call it": "修改算子 kernel 的函数体，然后调用它",
