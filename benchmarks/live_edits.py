@@ -73,10 +73,6 @@ class EditedExtension:
             file.write(f"// {self.value}\n")
         self.saved = time.time()
 
-    def after_an_edit(self, load):
-        self.edit_kernel()
-        return load()
-
     def worker(self, way="ours"):
         """Starts a process that loads the sources and calls their kernel: "ours" or "torch"."""
         arguments, variables = self.arguments, self.environment

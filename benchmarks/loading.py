@@ -160,18 +160,16 @@ def live_edit(name, quick):
         stack.callback(notebook.close)
         notebook.load()
         ours = {"ours": calls["ours"], "new process": op.in_new_process, "notebook": notebook.load}
-        # Each way has edits of its own: NVRTC keeps what it compiled, and has it for all processes.
-        ours = {way: functools.partial(op.after_an_edit, load) for way, load in ours.items()}
-        yield ask(ours, rounds, warm_up=warm_up, question=question.format("other programs"))
+        edits = {"edit": op.edit_kernel, "warm_up": warm_up}
+        yield ask(ours, rounds, **edits, question=question.format("other programs"))
         slow = {"rounds": 1 if quick else SLOW_ROUNDS, "edit": op.edit_kernel}
         yield ask(calls, **slow, question=question.format("same process"))
         script = LiveScript(op)
         stack.callback(script.close)
         script.start()
         script.load()
-        calls, edit = {"watch": script.load}, op.edit_kernel
-        about = {"warm_up": warm_up, "question": question.format("watch mode")}
-        yield ask(calls, rounds, edit=edit, **about)
+        watch = {"watch": script.load}
+        yield ask(watch, rounds, **edits, question=question.format("watch mode"))
 
 
 def measure_loads(options, device):

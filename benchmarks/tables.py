@@ -196,18 +196,6 @@ def hits(*found):
     return markdown(["", "GPU", "CPU"], rows)
 
 
-def programs(*found):
-    rows = []
-    for name in LIVE_EDITS:
-        each = [
-            (find(found[0], "loading_live", question=LIVE.format(where, name)), way)
-            for where, way in PROGRAMS.values()
-        ]
-        if each[0][0]:
-            rows.append([name, *(time(way)(result) for result, way in each)])
-    return markdown(["", *PROGRAMS], rows)
-
-
 def by_workload(benchmark, columns):
     """Returns a function that writes a table with a row for each workload of a benchmark.
 
@@ -275,17 +263,8 @@ EDITS = {
     for question in QUESTIONS
     if source == "extension" or not question.startswith("header")
 }
-LIVE = "kernel body edit to its first result, {}: {}"
-LIVE_EDITS = {
-    name: load("live", LIVE.format("same process", name)) for name in [*LIVE_OPS, *EXTENSIONS]
-}
-# {title: (question, way)} of live edits
-PROGRAMS = {
-    "one process": ("other programs", "ours"),
-    "notebook": ("other programs", "notebook"),
-    "new process": ("other programs", "new process"),
-    "watch mode": ("watch mode", "watch"),
-}
+LIVE = "kernel body edit to its first result, same process: {}"
+LIVE_EDITS = {name: load("live", LIVE.format(name)) for name in [*LIVE_OPS, *EXTENSIONS]}
 FIRST_BUILDS = {
     "one op": ("cold_build", {"question": "one op"}),
     "`load_inline`": ("cold_build", {"question": "inline"}),
@@ -317,7 +296,6 @@ TABLES = {
     "edits": (LOADS, compared(EDITS)),
     "watch": (("watch_plain",), compared(WATCH, WITH_ALONE)),
     "live": (("loading_live",), compared(LIVE_EDITS, WITH_ALONE, machines=("GPU",))),
-    "programs": (("loading_live",), programs),
     "raw kernels": (("cuda_kernel",), compared(RAW_KERNELS, RAW_CELLS, machines=("GPU",))),
     "first builds": (("cold_build",), compared(FIRST_BUILDS, FIRST_CELLS)),
     "starts": (("scaling",), compared(MANY_STARTS)),

@@ -3,8 +3,8 @@
     python -m benchmarks.watch [--sources plain light]
 
 A script imports PyTorch and a wrapper, which loads an extension: a binding (sources/) and a kernel
-that includes a header. The time begins with a save of the kernel or the header, and ends when the
-script's first line after the import of the wrapper runs:
+that includes a header. The time begins with a save of the kernel, and ends when the script's first
+line after the import of the wrapper runs:
 
     watch  `python -m jit_loader watch script.py`, which keeps running
     ours   `python script.py` with jit_loader.load
