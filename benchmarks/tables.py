@@ -263,15 +263,28 @@ EDITS = {
     for question in QUESTIONS
     if source == "extension" or not question.startswith("header")
 }
-LIVE = "kernel body edit to its first result, same process: {}"
-LIVE_EDITS = {name: load("live", LIVE.format(name)) for name in [*LIVE_OPS, *EXTENSIONS]}
+LIVE = "kernel body edit to its first result, {}: {}"
+LIVE_EDITS, OTHER_PROGRAMS = (
+    {name: load("live", LIVE.format(where, name)) for name in [*EXTENSIONS, *LIVE_OPS]}
+    for where in ("same process", "other programs")
+)
+PROGRAM_CELLS = {way: time(way) for way in ("ours", "notebook", "new process")}
 FIRST_BUILDS = {
     "one op": ("cold_build", {"question": "one op"}),
     "`load_inline`": ("cold_build", {"question": "inline"}),
+    "`load_inline`, torch with `use_pch`": ("cold_build", {"question": "use_pch"}),
     "`load_inline` with a kernel": ("cold_build", {"question": "inline with CUDA"}),
+    "`load` of a .cpp": ("cold_build", {"question": "extension .cpp"}),
+    "`load` of a .cu": ("cold_build", {"question": "extension .cu"}),
     "8 of `load_inline`": ("cold_build", {"question": "candidates"}),
 }
-FIRST_CELLS = {"ours": time("ours"), "precompiled": time("precompiled"), "torch": time("torch")}
+OTHER_WAYS = {"no_implicit_headers": "without implicit headers", "torch in parallel": "in parallel"}
+FIRST_CELLS = {
+    **{way: time(way) for way in ("ours", "precompiled", "torch")},
+    "torch, other ways": lambda result: "; ".join(
+        f"{time(way)(result)} {text}" for way, text in OTHER_WAYS.items() if time(way)(result)
+    ),
+}
 RAW_KERNELS = {
     question: ("cuda_kernel", {"question": question})
     for question in ("source to first launch", "from the cache", "a call")
@@ -296,6 +309,10 @@ TABLES = {
     "edits": (LOADS, compared(EDITS)),
     "watch": (("watch_plain",), compared(WATCH, WITH_ALONE)),
     "live": (("loading_live",), compared(LIVE_EDITS, WITH_ALONE, machines=("GPU",))),
+    "programs": (
+        ("loading_live",),
+        compared(OTHER_PROGRAMS, PROGRAM_CELLS, machines=("GPU",)),
+    ),
     "raw kernels": (("cuda_kernel",), compared(RAW_KERNELS, RAW_CELLS, machines=("GPU",))),
     "first builds": (("cold_build",), compared(FIRST_BUILDS, FIRST_CELLS)),
     "starts": (("scaling",), compared(MANY_STARTS)),
