@@ -10,7 +10,7 @@ to call an op are:
     ours                the function that a user imports
     ours compiled       the same under torch.compile
     empty compiled      an operator of C++ under torch.compile that has the same arguments and makes
-                        results and gradients without values: no operator takes less time
+                        results and gradients without values
     module              the compiled module's forward, which records no gradient
 """
 

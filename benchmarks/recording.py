@@ -3,9 +3,9 @@
     python -m benchmarks.recording FILE.svg
 
 It needs a GPU. The lines and their times are those of the session, which begins when the extension
-has been built once and its device code has been compared with NVRTC's. (Right after the first build
-the first edit took 8.7 s, because it read PyTorch's headers itself.) Between two steps, as if a
-person typed them, are two seconds.
+has been built once and its device code has been compared with NVRTC's. (An edit before that takes
+some seconds, because it reads PyTorch's headers itself.) Between two steps, as if a person typed
+them, is one second.
 """
 
 import contextlib
@@ -36,14 +36,14 @@ SESSION = (
     *((AS_FLOAT, WRONG), *LOAD_AND_MEASURE),
     *((WRONG, AS_FLOAT), *LOAD_AND_MEASURE),
 )
-STEP_SECONDS, LAST_SECONDS = 2, 8
+STEP_SECONDS, LAST_SECONDS = 1, 8
 COLOURS = {"command": "#e6edf3", "output": "#9da7b3", "-": "#ff7b72", "+": "#7ee787"}
-WIDTH, LINE, LETTERS = 1080, 19, 134
+WIDTH, LINE, LETTERS = 1080, 19, 130
 
 
 def recorded():
     """Returns [(seconds since the start, kind, line)]; kind: a key of COLOURS."""
-    file, lines, now, names = Path("gelu.cu"), [], 0.0, {}
+    file, lines, now, names = Path("gelu.cu"), [], -STEP_SECONDS, {}
     exec(f"from jit_loader import load; {LOAD}", {})
     live = Path(loaded("gelu").path).with_name(LIVE)
     while not live.exists():  # its device code is compared in the background
@@ -52,6 +52,7 @@ def recorded():
         now += STEP_SECONDS
         if isinstance(step, tuple):
             file.write_text(file.read_text().replace(*step))
+            lines.append((now, "output", f"# an edit of {file}"))
             lines += [(now, mark, f"{mark} {part}") for mark, part in zip("-+", step)]
             continue
         lines.append((now, "command", f">>> {step}"))

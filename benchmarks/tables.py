@@ -387,7 +387,10 @@ def _described(benchmark, result):
 
 # The rows of the README: (what a person does, the benchmark, the values of find()).
 README = [
-    ("start a program, and nothing has changed", *load("extension", FROM_CACHE)),
+    (
+        "start a program that loads a built extension",
+        *load("extension", FROM_CACHE),
+    ),
     (
         "edit host code in a `.cu` file and load again in the same process",
         *load("extension", QUESTIONS[2]),
@@ -395,7 +398,10 @@ README = [
     ("edit a header and load again in the same process", *load("extension", QUESTIONS[3])),
     ("edit the body of a kernel and load again (`torch/extension.h`)", *LIVE_EDITS["public_float"]),
     ("edit the body of an op's kernel and call it (`load_op`)", *LIVE_EDITS["add2"]),
-    ("build for the first time (`torch/extension.h`)", "cold_build", {"question": "inline"}),
+    (
+        "build a `.cpp` with `torch/extension.h` for the first time",
+        *FIRST_BUILDS["`load` of a .cpp"],
+    ),
 ]
 
 
@@ -414,24 +420,26 @@ def readme(by_device):
             rounds.append(result["rounds"])
     spread = f"{min(rounds, default=0)} to {max(rounds, default=0)}"
     lines = markdown(["when you ...", "PyTorch's `load`", "jit_loader"], rows)
-    return [*lines, "", f"{'; '.join(machines)}. Medians of {spread} rounds."]
+    return [*lines, "", f"{'; '.join(machines)}. After `import torch`; medians of {spread} rounds."]
 
 
 # The words of the README's table.
 CHINESE = {
     "when you ...": "当你……",
     "PyTorch's `load`": "PyTorch 的 `load`",
-    "start a program, and nothing has changed": "启动程序，什么都没有变",
+    "start a program that loads a built extension": ("启动程序，加载已编译好的扩展"),
     "edit host code in a `.cu` file and load again in the same process": (
         "修改 `.cu` 文件里的主机代码，在同一进程里重新加载"
     ),
     "edit a header and load again in the same process": "修改头文件，在同一进程里重新加载",
     "edit the body of a kernel and load again": "修改 kernel 的函数体，重新加载",
     "edit the body of an op's kernel and call it": "修改算子 kernel 的函数体，然后调用它",
-    "build for the first time": "第一次编译",
+    "build a `.cpp` with `torch/extension.h` for the first time": (
+        "第一次编译含有 `torch/extension.h` 的 `.cpp`"
+    ),
     "runs the old code, silently": "不声不响地运行旧代码",
-    "Medians of": "中位数，轮数：",
-    " rounds.": "。",
+    ". After `import torch`; medians of": "。不含 `import torch` 的时间，",
+    " rounds.": " 轮的中位数。",
     " to ": " 到 ",
     " cores": " 核",
 }
