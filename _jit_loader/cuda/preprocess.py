@@ -81,10 +81,9 @@ def preprocess(source, texts, command, architecture):
         NotUnderstood: the text may not be that of nvcc.
     """
     settings = tuple(map(os.environ.get, (*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS)))
-    texts = tuple(sorted(texts.items()))
-    found = _preprocess(source, texts, tuple(command), architecture, settings)
-    users = {os.path.realpath(path) for path, _ in texts}
-    if seen := users.intersection(found.headers):
+    items = tuple(sorted(texts.items()))
+    found = _preprocess(source, items, tuple(command), architecture, settings)
+    if seen := {*map(os.path.realpath, texts)}.intersection(found.headers):
         raise NotUnderstood(f"{min(seen)} is included as a header of the system")
     return found
 
@@ -104,15 +103,11 @@ def _preprocess(source, texts, command, architecture, settings):
             # With #pragma once, g++ takes headers of the same time and text for one.
             os.utime(mirror + path, (0, files.index(os.path.realpath(path))))
         of_files = any(_OF_FILES.search(text) for _, text in texts)
-        known = None if of_files else _known(key)
-        if known is not None:
-            found = _run(known, mirror, source)
-            if found is not None and found.before == known.included:
-                return found
+        if not of_files and (known := _known(key)) and (found := _run(known, mirror, source)):
+            return found
         macros, expected = _read_headers(key, mirror, source, paths, command, architecture)
         found = _run(macros, mirror, source)
-    same = found is not None and found.before == macros.included
-    if not same or _code(found.text, of_files) != _code(expected, of_files):
+    if found is None or _code(found.text, of_files) != _code(expected, of_files):
         raise NotUnderstood("a condition or macro depends on the order of the system's headers")
     write_checked(os.path.join(macros.folder, RECORD), macros._asdict())
     return found
@@ -134,8 +129,7 @@ def _key(source, texts, command, architecture, settings):
 
 def _known(key):
     """Returns the _Macros in the cache, None if there are none or a header has changed."""
-    folder = os.path.join(cache_folder(), FOLDER, key)
-    record = os.path.join(folder, RECORD)
+    record = os.path.join(cache_folder(), FOLDER, key, RECORD)
     if (found := read_checked(record)) is None:
         return None
     check_trusted(record)
@@ -145,12 +139,11 @@ def _known(key):
 
 
 def _run(macros, mirror, source):
-    """Returns the Preprocessed text, or None if a header of the system is not known."""
+    """Returns the Preprocessed text; None if a header of the system, or the macros, are others."""
     result = run([word.replace("<mirror>", mirror) for word in macros.words] + [mirror + source])
-    if result.returncode != 0:
-        return None
     found = _Output(result.stdout, mirror, ())
-    if not all(path.startswith(macros.folder) for path in found.headers):
+    is_known = all(path.startswith(macros.folder) for path in found.headers)
+    if result.returncode != 0 or not is_known or found.before != macros.included:
         return None
     return Preprocessed(found.text, found.before, [path for path, _ in macros.headers])
 
@@ -189,8 +182,7 @@ def _read_headers(key, mirror, source, paths, command, architecture):
         text = "\n".join(["#pragma once", f"{INCLUDE}<{name}>", *lines])
         write_atomically(path, (text + "\n" + _KEPT).encode(errors="surrogateescape"))
     first = os.path.join(folder, "first.h")
-    text = "\n".join(output.first) + "\n" + _KEPT
-    write_atomically(first, text.encode(errors="surrogateescape"))
+    write_atomically(first, "\n".join([*output.first, _KEPT]).encode(errors="surrogateescape"))
     without += ["-fmacro-prefix-map=<mirror>=", "-nostdinc", "-w", "-dD", "-imacros", first]
     # -I, because CPATH or a wrapper of the compiler may add folders of the system with -isystem.
     without.append(f"-I{os.path.join(folder, 'headers')}")
