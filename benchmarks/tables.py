@@ -388,15 +388,18 @@ def _described(benchmark, result):
 # The rows of the README: (what a person does, the benchmark, the values of find()).
 README = [
     (
-        "start a program that loads a built extension",
+        "load a built extension in a new process",
         *load("extension", FROM_CACHE),
     ),
     (
-        "edit host code in a `.cu` file and load again in the same process",
+        "edit host code in a `.cu` beside an unchanged `.cpp`, and load again",
         *load("extension", QUESTIONS[2]),
     ),
-    ("edit a header and load again in the same process", *load("extension", QUESTIONS[3])),
-    ("edit the body of a kernel and load again (`torch/extension.h`)", *LIVE_EDITS["public_float"]),
+    ("edit a header of the `.cu`, and load again", *load("extension", QUESTIONS[3])),
+    (
+        "edit the body of a kernel in a `.cu` with `torch/extension.h`, and load again",
+        *LIVE_EDITS["public_float"],
+    ),
     ("edit the body of an op's kernel and call it (`load_op`)", *LIVE_EDITS["add2"]),
     (
         "build a `.cpp` with `torch/extension.h` for the first time",
@@ -427,18 +430,20 @@ def readme(by_device):
 CHINESE = {
     "when you ...": "当你……",
     "PyTorch's `load`": "PyTorch 的 `load`",
-    "start a program that loads a built extension": ("启动程序，加载已编译好的扩展"),
-    "edit host code in a `.cu` file and load again in the same process": (
-        "修改 `.cu` 文件里的主机代码，在同一进程里重新加载"
+    "load a built extension in a new process": "在新进程里加载已编译好的扩展",
+    "edit host code in a `.cu` beside an unchanged `.cpp`, and load again": (
+        "只修改 `.cu` 里的主机代码，重新加载"
     ),
-    "edit a header and load again in the same process": "修改头文件，在同一进程里重新加载",
-    "edit the body of a kernel and load again": "修改 kernel 的函数体，重新加载",
+    "edit a header of the `.cu`, and load again": "修改 `.cu` 的头文件，重新加载",
+    "edit the body of a kernel in a `.cu` with `torch/extension.h`, and load again": (
+        "修改含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，重新加载"
+    ),
     "edit the body of an op's kernel and call it": "修改算子 kernel 的函数体，然后调用它",
     "build a `.cpp` with `torch/extension.h` for the first time": (
         "第一次编译含有 `torch/extension.h` 的 `.cpp`"
     ),
     "runs the old code, silently": "不声不响地运行旧代码",
-    ". After `import torch`; medians of": "。不含 `import torch` 的时间，",
+    ". After `import torch`; medians of ": "。不含 `import torch` 的时间，",
     " rounds.": " 轮的中位数。",
     " to ": " 到 ",
     " cores": " 核",
