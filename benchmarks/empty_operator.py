@@ -10,8 +10,8 @@ import jit_loader
 def empty_operator(name, inputs, result):
     """Returns a function that calls an operator of C++, which makes a result without values.
 
-    The result is like the given one, and the gradients are like the inputs. Without a
-    gradient, a compiled graph calls no operator in less time. name: unique in the process.
+    The result is like the given one, and the gradients are like the inputs. Without a gradient, a
+    compiled graph calls no operator in less time. name: unique in the process.
     """
     operator = _define_empty(name, inputs, [result])
     gradient = _define_empty(f"{name}_backward", [result], inputs)

@@ -264,10 +264,9 @@ EDITS = {
     if source == "extension" or not question.startswith("header")
 }
 LIVE = "kernel body edit to its first result, {}: {}"
-LIVE_EDITS, OTHER_PROGRAMS = (
-    {name: load("live", LIVE.format(where, name)) for name in [*EXTENSIONS, *LIVE_OPS]}
-    for where in ("same process", "other programs")
-)
+EDITED = [*EXTENSIONS, *LIVE_OPS]
+LIVE_EDITS = {name: load("live", LIVE.format("same process", name)) for name in EDITED}
+OTHER_PROGRAMS = {name: load("live", LIVE.format("other programs", name)) for name in EDITED}
 PROGRAM_CELLS = {way: time(way) for way in ("ours", "notebook", "new process")}
 FIRST_BUILDS = {
     "one op": ("cold_build", {"question": "one op"}),
@@ -309,10 +308,7 @@ TABLES = {
     "edits": (LOADS, compared(EDITS)),
     "watch": (("watch_plain",), compared(WATCH, WITH_ALONE)),
     "live": (("loading_live",), compared(LIVE_EDITS, WITH_ALONE, machines=("GPU",))),
-    "programs": (
-        ("loading_live",),
-        compared(OTHER_PROGRAMS, PROGRAM_CELLS, machines=("GPU",)),
-    ),
+    "programs": (("loading_live",), compared(OTHER_PROGRAMS, PROGRAM_CELLS, machines=("GPU",))),
     "raw kernels": (("cuda_kernel",), compared(RAW_KERNELS, RAW_CELLS, machines=("GPU",))),
     "first builds": (("cold_build",), compared(FIRST_BUILDS, FIRST_CELLS)),
     "starts": (("scaling",), compared(MANY_STARTS)),
@@ -387,10 +383,7 @@ def _described(benchmark, result):
 
 # The rows of the README: (what a person does, the benchmark, the values of find()).
 README = [
-    (
-        "load a built extension in a new process",
-        *load("extension", FROM_CACHE),
-    ),
+    ("load a built extension in a new process", *load("extension", FROM_CACHE)),
     (
         "edit host code in a `.cu` beside an unchanged `.cpp`, and load again",
         *load("extension", QUESTIONS[2]),

@@ -139,7 +139,7 @@ def _known(key):
 
 
 def _run(macros, mirror, source):
-    """Returns the Preprocessed text; None if a header of the system, or the macros, are others."""
+    """Returns the Preprocessed text; None if g++ fails, or finds other headers or macros."""
     result = run([word.replace("<mirror>", mirror) for word in macros.words] + [mirror + source])
     found = _Output(result.stdout, mirror, ())
     is_known = all(path.startswith(macros.folder) for path in found.headers)
