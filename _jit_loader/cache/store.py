@@ -129,10 +129,7 @@ class Builds:
         # Only the linker wrote the library, and a published build never changes.
         entries.append((build.library, digests.last(build.library)[0], manifest["library"]))
         entries += [(path, file_stamp, None) for path, file_stamp in stamps.items()]
-        helper = helper_path(STATS_EQUAL, digests)
-        helper_stamp = stamp(helper)
-        compiled = helper_stamp and (helper, helper_stamp)
-        memo = Memo.of(build.library, self.request.with_cuda, entries, compiled)
+        memo = Memo.of(build.library, self.request.with_cuda, entries, stats_equal(digests))
         # Without a memo, as in a read-only cache, the next process reads the contents again.
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self.memo_path), mode=0o700, exist_ok=True)
@@ -252,6 +249,13 @@ def kernels_of(folder):
         for kernel in record.get("kernels", ()):
             found.append({"source": record["source"].removeprefix("<project>/"), **kernel})
     return found
+
+
+def stats_equal(digests):
+    """Returns (path, stamp) of the library that compares stats; None if it is not compiled yet."""
+    path = helper_path(STATS_EQUAL, digests)
+    found = stamp(path)
+    return found and (path, found)
 
 
 def helper_path(source, digests):

@@ -13,21 +13,24 @@ import shlex
 import tempfile
 from typing import NamedTuple
 
-from _jit_loader.cache import cache_folder, check_trusted, digest_of, stamp
+from _jit_loader.cache import Memo, cache_folder, check_trusted, digest_of, stamp
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
+from _jit_loader.cache.store import stats_equal
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
+from _jit_loader.key.digests import Digests
 from _jit_loader.key.toolchain import find_program
 from _jit_loader.system.processes import run
 
-FOLDER, RECORD = "macros", "macros.json"
+FOLDER, RECORD, STAMPS = "macros", "macros.json", "stamps"
 INCLUDE = "#pragma jit_loader include "  # replaces the first #include of a header of the system
 # Kept in the text for the splitter: crt/host_defines.h makes attributes of them.
 _SPACES = ("__host__", "__device__", "__global__", "__shared__", "__constant__", "__managed__")
-_KEPT = "".join(f"#undef {name}\n#define {name} {name}\n" for name in _SPACES)
+# Kept in the host's pass: a line more in a kernel changes the numbers in TORCH_CHECK's messages.
+_LINE = "__LINE__"
 _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"(.*)')
 _NAME = re.compile(r'#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
 _MACRO = re.compile(r"#(?:define|undef) (\w+)")
-_ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__")
+_ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__|#\s*(?:el)?if.*__LINE__")
 # Runs without the headers may not see the file. CCCL has a macro _CCCL_HAS_INCLUDE.
 _OF_FILES = re.compile(r"has_(?:include|embed)", re.IGNORECASE)
 # The order counts: assert.h can be included again.
@@ -59,7 +62,7 @@ class _Macros(NamedTuple):
         words: the command, without those headers.
         folder: of files with their macros.
         included: the Preprocessed.before of the command; another one may mean other macros.
-        headers: the paths and stamps of those headers.
+        headers: the paths of those headers. The file STAMPS has their stamps.
     """
 
     words: list
@@ -124,18 +127,26 @@ def _key(source, texts, command, architecture, settings):
     mentioned = [line for _, text in texts for line in _ORDER.findall(text)]
     nvcc = stamp(find_program(command[0]) or command[0])
     # Each text of load_inline is in a folder of its own.
-    return digest_of([os.path.basename(source), command, architecture, mentioned, nvcc, settings])
+    parts = [os.path.basename(source), command, architecture, mentioned, nvcc, settings]
+    return digest_of([*parts, _kept(architecture)])
+
+
+def _kept(architecture):
+    """Returns the text that keeps some macros as they are written."""
+    names = _SPACES if architecture else (*_SPACES, _LINE)
+    return "".join(f"#undef {name}\n#define {name} {name}\n" for name in names)
 
 
 def _known(key):
     """Returns the _Macros in the cache, None if there are none or a header has changed."""
-    record = os.path.join(cache_folder(), FOLDER, key, RECORD)
+    record, stamps = (os.path.join(cache_folder(), FOLDER, key, name) for name in (RECORD, STAMPS))
     if (found := read_checked(record)) is None:
         return None
     check_trusted(record)
-    macros = _Macros(**found)
-    # 2,000 headers of PyTorch take 10 ms.
-    return macros if all(list(stamp(p) or ()) == s for p, s in macros.headers) else None
+    check_trusted(stamps)
+    headers = Memo.read(stamps)
+    # 2,000 headers of PyTorch take 3 ms.
+    return _Macros(**found) if headers is not None and headers.is_unchanged() else None
 
 
 def _run(macros, mirror, source):
@@ -145,7 +156,7 @@ def _run(macros, mirror, source):
     is_known = all(path.startswith(macros.folder) for path in found.headers)
     if result.returncode != 0 or not is_known or found.before != macros.included:
         return None
-    return Preprocessed(found.text, found.before, [path for path, _ in macros.headers])
+    return Preprocessed(found.text, found.before, macros.headers)
 
 
 def _read_headers(key, mirror, source, paths, command, architecture):
@@ -162,10 +173,11 @@ def _read_headers(key, mirror, source, paths, command, architecture):
             with_headers.append(word)
             without.append(word)
     listed = [word.replace("<mirror>", mirror) for word in with_headers]
+    kept_text = _kept(architecture)
     folder = os.path.join(cache_folder(), FOLDER, key)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     kept = os.path.join(folder, "kept.h")
-    write_atomically(kept, _KEPT.encode())
+    write_atomically(kept, kept_text.encode())
     result = run(
         [*listed, f"-fmacro-prefix-map={mirror}=", "-include", kept, "-dD", "-dI", mirror + source]
     )
@@ -180,13 +192,15 @@ def _read_headers(key, mirror, source, paths, command, architecture):
             raise NotUnderstood(f"{name} is outside of the folders of headers")
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
         text = "\n".join(["#pragma once", f"{INCLUDE}<{name}>", *lines])
-        write_atomically(path, (text + "\n" + _KEPT).encode(errors="surrogateescape"))
+        write_atomically(path, (text + "\n" + kept_text).encode(errors="surrogateescape"))
     first = os.path.join(folder, "first.h")
-    write_atomically(first, "\n".join([*output.first, _KEPT]).encode(errors="surrogateescape"))
+    write_atomically(first, "\n".join([*output.first, kept_text]).encode(errors="surrogateescape"))
     without += ["-fmacro-prefix-map=<mirror>=", "-nostdinc", "-w", "-dD", "-imacros", first]
     # -I, because CPATH or a wrapper of the compiler may add folders of the system with -isystem.
     without.append(f"-I{os.path.join(folder, 'headers')}")
-    headers = [(path, stamp(path)) for path in sorted(set(map(os.path.realpath, output.headers)))]
+    headers, helper = sorted(set(map(os.path.realpath, output.headers))), stats_equal(Digests())
+    memo = Memo.of("", True, [(path, stamp(path), None) for path in headers], helper)
+    write_atomically(os.path.join(folder, STAMPS), memo.to_bytes())
     return _Macros(without, folder, output.before, headers), output.text
 
 

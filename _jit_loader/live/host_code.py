@@ -40,7 +40,7 @@ _CONSTANT = re.compile(
 )
 # A line number that is no token of the preprocessed text.
 _LINES = re.compile(r"__builtin_LINE|source_location")
-_MARKER = re.compile(r"#\s*\d")
+_MARKER = re.compile(r"#\s*(\d+)")
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
 # The folder of a text of load_inline, which __FILE__ names, and the id that cuda/halves.py makes of
 # the path, which is in the names of anonymous namespaces.
@@ -66,6 +66,19 @@ def host_code(source, texts, command):
         raise NotUnderstood("the host code may use line numbers")
     found = preprocess(source, texts, command, architecture=None)
     return "\n".join([*HostCode(found.text).tokens(), repr(found.before)])
+
+
+def line_numbers(source, texts, command):
+    """Returns the numbers of the lines that use theirs, as TORCH_CHECK does, in their order.
+
+    The arguments are those of host_code.
+    """
+    found, number = [], 0
+    for line in preprocess(source, texts, command, architecture=None).text.split("\n"):
+        marker = _MARKER.match(line)
+        number = int(marker[1]) - 1 if marker else number + 1
+        found += [number] if "__LINE__" in line else []
+    return found
 
 
 def constants(source, texts, command):
@@ -155,8 +168,10 @@ def _is_foreign(first, second):
     return is_member or (second == "::" and first == "std")
 
 
-def host_digest(path):
+def host_digest(path, of_part=digest_of_bytes):
     """Returns a digest of an object without its device code.
+
+    of_part: what counts of each of its sections; len if the code may have other numbers.
 
     Raises:
         NotUnderstood: nvcc itself has chosen the names of anonymous namespaces; see cuda/halves.py.
@@ -168,4 +183,4 @@ def host_digest(path):
     if any(map(_NVCCS_ID.search, [*found, *found.values()])):
         raise NotUnderstood("the names of its unnamed namespaces differ in each compilation")
     parts = ((_OF_PATH.sub(b"", name), _OF_PATH.sub(b"", part)) for name, part in found.items())
-    return digest_of(sorted((name, digest_of_bytes(part)) for name, part in parts))
+    return digest_of(sorted((name, of_part(part)) for name, part in parts))

@@ -1,6 +1,7 @@
 """Finds where a library keeps the kernels that it launches."""
 
 import ctypes
+import functools
 import os
 import re
 from typing import NamedTuple
@@ -54,6 +55,7 @@ class Launches(NamedTuple):
         return {kernel for kernel, address in self.handles.items() if at(address).value}
 
 
+@functools.lru_cache(maxsize=32)  # nothing changes the library of a build
 def launches_of(path):
     """Returns the Launches of a library.
 

@@ -41,8 +41,8 @@ long on_gpu() {
 }
 """
 OTHER = re.sub(r"value|on_gpu|of_host", r"other_\g<0>", KERNEL).replace("42", "7")
-# The host code has the path of the file, as TORCH_CHECK has.
-FILE = "const char* file() { return __FILE__; }\n"
+# The host code has the path of the file and numbers of lines, as TORCH_CHECK has.
+FILE = "const char* file() { return __FILE__; }\nint line() { return __LINE__ << 8; }\n"
 BOTH = "long on_gpu();\nlong other_on_gpu();\n"
 BINDING = binding("scale", "long on_gpu();\n", gpu="on_gpu()")
 OPERATORS = f"""{PLAIN}int STABLE_TORCH_LIBRARY_static_init_live = [] {{
@@ -295,7 +295,8 @@ def test_a_build_directory_gets_the_complete_build(sources, tmp_path):
 
 
 def load_text(number, more=""):
-    text = KERNEL.replace("return 42", f"return {number}") + FILE + more
+    lines = "\n" * number
+    text = KERNEL.replace("return 42", f"{lines}return {number}") + FILE + more
     return jit_loader.load_inline("scale", BINDING, cuda_sources=text, no_implicit_headers=True)
 
 
