@@ -16,12 +16,13 @@ from typing import NamedTuple
 from _jit_loader.cache import Memo, cache_folder, check_trusted, digest_of, stamp
 from _jit_loader.cache.files import read_checked, write_atomically, write_checked
 from _jit_loader.cache.store import stats_equal
+from _jit_loader.cuda import edited_lines
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.toolchain import find_program
 from _jit_loader.system.processes import run
 
-FOLDER, RECORD, STAMPS = "macros", "macros.json", "stamps"
+FOLDER, RECORD, STAMPS, LAST = "macros", "macros.json", "stamps", "last.json"
 INCLUDE = "#pragma jit_loader include "  # replaces the first #include of a header of the system
 # Kept in the text for the splitter: crt/host_defines.h makes attributes of them.
 _SPACES = ("__host__", "__device__", "__global__", "__shared__", "__constant__", "__managed__")
@@ -29,6 +30,7 @@ _SPACES = ("__host__", "__device__", "__global__", "__shared__", "__constant__",
 _LINE = "__LINE__"
 _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"(.*)')
 _NAME = re.compile(r'#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
+_DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
 _MACRO = re.compile(r"#(?:define|undef) (\w+)")
 _ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__|#\s*(?:el)?if.*__LINE__")
 # Runs without the headers may not see the file. CCCL has a macro _CCCL_HAS_INCLUDE.
@@ -48,11 +50,13 @@ class Preprocessed(NamedTuple):
         text: with linemarkers, and with INCLUDE where a header of the system is included.
         before: {the name of a header of the system: the user's macros before it, as #define lines}.
         headers: the real paths of all headers of the system that nvcc reads.
+        macros: the names of all macros of the host's or the device's pass.
     """
 
     text: str
     before: dict
     headers: list
+    macros: str
 
 
 class _Macros(NamedTuple):
@@ -98,6 +102,10 @@ def _preprocess(source, texts, command, architecture, settings):
     key = _key(source, texts, command, architecture, settings)
     paths = [path for path, _ in texts]
     files = list(map(os.path.realpath, paths))
+    of_files = any(_OF_FILES.search(text) for _, text in texts)
+    known = None if of_files else _known(key)
+    if known and (found := _with_edited_lines(known, dict(texts))):
+        return found
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as mirror:
         for path, text in texts:
             os.makedirs(os.path.dirname(mirror + path), exist_ok=True)
@@ -105,15 +113,29 @@ def _preprocess(source, texts, command, architecture, settings):
                 file.write(text)
             # With #pragma once, g++ takes headers of the same time and text for one.
             os.utime(mirror + path, (0, files.index(os.path.realpath(path))))
-        of_files = any(_OF_FILES.search(text) for _, text in texts)
-        if not of_files and (known := _known(key)) and (found := _run(known, mirror, source)):
+        if known and (found := _run(known, mirror, source)):
+            _keep(known, texts, found)
             return found
         macros, expected = _read_headers(key, mirror, source, paths, command, architecture)
         found = _run(macros, mirror, source)
     if found is None or _code(found.text, of_files) != _code(expected, of_files):
         raise NotUnderstood("a condition or macro depends on the order of the system's headers")
     write_checked(os.path.join(macros.folder, RECORD), macros._asdict())
+    _keep(macros, texts, found)
     return found
+
+
+def _keep(macros, texts, found):
+    """Keeps a Preprocessed text, for edited_lines.py."""
+    last = {"texts": dict(texts), "text": found.text, "macros": found.macros}
+    write_checked(os.path.join(macros.folder, LAST), last)
+
+
+def _with_edited_lines(macros, texts):
+    """Returns the Preprocessed text if that of an earlier version tells it, else None."""
+    last = read_checked(os.path.join(macros.folder, LAST))
+    text = last and edited_lines.preprocessed(texts, last)
+    return text and Preprocessed(text, macros.included, macros.headers, last["macros"])
 
 
 def _code(text, with_numbers):
@@ -156,7 +178,8 @@ def _run(macros, mirror, source):
     is_known = all(path.startswith(macros.folder) for path in found.headers)
     if result.returncode != 0 or not is_known or found.before != macros.included:
         return None
-    return Preprocessed(found.text, found.before, macros.headers)
+    names = {*_DEFINED.findall(result.stdout.decode(errors="replace"))} - {*_SPACES}
+    return Preprocessed(found.text, found.before, macros.headers, " ".join(sorted(names)))
 
 
 def _read_headers(key, mirror, source, paths, command, architecture):

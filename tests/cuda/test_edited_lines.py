@@ -1,0 +1,93 @@
+"""An edit of lines without macros is preprocessed without g++; g++ is the reference."""
+
+import pytest
+
+from _jit_loader.cuda import preprocess as this
+from _jit_loader.cuda.preprocess import preprocess
+
+pytestmark = pytest.mark.nvcc
+
+TEXT = """\
+#include <cuda_fp16.h>
+#include "part.h"
+#define TWICE(x) ((x) + (x))
+#define KERNEL __global__
+#if 0
+int not_compiled = 5;
+#endif
+/* A comment's line:
+int in_comment = 6;
+*/
+const char* raw = "a";
+KERNEL void f(float* x) {
+  __shared__ float s[32];
+  x[0] = 1; // one
+  x[1] = TWICE(
+      2);
+  s[3] = 4;
+
+  int after_two =
+      TWICE
+      + 1;
+}
+int line = __LINE__;
+"""
+PART = "#pragma once\n__device__ int part() {\n  return 3;\n}\n"
+COMMAND = ["nvcc", "-std=c++17", "-gencode=arch=compute_80,code=sm_80", "-I/project", "-c"]
+COMMAND += ["/project/a.cu", "-o", "a.o"]
+KNOWN = {
+    "a number": ("x[0] = 1;", "x[0] = 10;"),
+    "a comment": ("// one", "// TWICE(another)"),
+    "more code": ("s[3] = 4;", "for (int i = 0; i < 4; i++) s[i] = x[i] * part();"),
+    "less code": ("  x[0] = 1; // one", ""),
+    "a header": ("return 3;", "return 30;"),
+    "shared memory": ("__shared__ float s[32];", "__shared__ float s[64];"),
+}
+OF_GCC = {
+    "a macro": ("x[0] = 1;", "x[0] = TWICE(1);"),
+    "a macro of the system": ("s[3] = 4;", "s[3] = __CUDA_ARCH__;"),
+    "a macro's arguments": ("      2);", "      3);"),
+    "arguments of the line before": ("      + 1;", "      (1);"),
+    "a line more": ("x[0] = 1;", "x[0] = 1;\n  x[2] = 2;"),
+    "not compiled": ("not_compiled = 5;", "not_compiled = 50;"),
+    "in a comment": ("in_comment = 6;", "in_comment = 60;"),
+    "a comment's end": ("int in_comment = 6;", "*/ int in_comment = 6;"),
+    "a literal": ('"a"', '"b"'),
+    "a directive": ("#define TWICE(x) ((x) + (x))", "#define TWICE(x) (2 * (x))"),
+    "a line that goes on": ("// one", "// one \\"),
+    "an empty line": ("s[3] = 4;\n\n", "s[3] = 4;\n  x[4] = 5;\n"),
+}
+
+
+def text_of(old="", new="", architecture="80"):
+    assert not old or TEXT.count(old) + PART.count(old) == 1
+    texts = {"/project/a.cu": TEXT.replace(old, new), "/project/part.h": PART.replace(old, new)}
+    return preprocess("/project/a.cu", texts, COMMAND, architecture).text
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("cache"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("JIT_LOADER_CACHE", folder)
+        for architecture in ("80", None):
+            text_of(architecture=architecture)
+        yield folder
+
+
+@pytest.mark.parametrize("edit", [*KNOWN, *OF_GCC])
+@pytest.mark.parametrize("architecture", ["80", None])
+def test_the_text_is_that_of_gcc(cache, monkeypatch, edit, architecture):
+    runs, run = [], this.run
+    monkeypatch.setattr(this, "run", lambda words: (runs.append(words), run(words))[1])
+    this._preprocess.cache_clear()
+    text_of(architecture=architecture)  # the earlier version
+    first = len(runs)
+    found = text_of(*(KNOWN | OF_GCC)[edit], architecture)
+    assert (len(runs) == first) == (edit in KNOWN)
+    monkeypatch.setattr(this, "LAST", f"{edit}.json")
+    this._preprocess.cache_clear()
+    expected = text_of(*(KNOWN | OF_GCC)[edit], architecture)
+    assert [line.split() for line in found.split("\n")] == [
+        line.split() for line in expected.split("\n")
+    ]
