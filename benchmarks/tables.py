@@ -189,7 +189,6 @@ def hits(*found):
     names = {
         "load_op": '`load_op("add2")`',
         "bindings": "`from bindings.add2 import add2`",
-        "torch": "PyTorch's `load` of its classic code",
     }
     results = [find(runs, "hit") for runs in found]
     rows = [[label, *(time(way)(r) if r else "" for r in results)] for way, label in names.items()]
@@ -208,7 +207,7 @@ def by_workload(benchmark, columns):
         results = [r for runs in found if benchmark in runs for r in runs[benchmark]["results"]]
         rows = []
         for name in dict.fromkeys(result["workload"] for result in results):
-            if "256" in name or name.startswith("my_op"):
+            if "256" in name:
                 continue
             each = [(finder(found[machine], name), cell) for _, machine, finder, cell in columns]
             rows.append([name, *(cell(result) if result else "" for result, cell in each)])
@@ -277,9 +276,18 @@ FIRST_BUILDS = {
     "`load` of a .cu": ("cold_build", {"question": "extension .cu"}),
     "8 of `load_inline`": ("cold_build", {"question": "candidates"}),
 }
+
+
+def quotient(result):
+    """Returns the cell of torch's median over ours; a first build's ratios are to precompiled."""
+    seconds = result["seconds"]
+    return f"{seconds['torch'][1] / seconds['ours'][1]:.2f}" if "ours" in seconds else ""
+
+
 OTHER_WAYS = {"no_implicit_headers": "without implicit headers", "torch in parallel": "in parallel"}
 FIRST_CELLS = {
     **{way: time(way) for way in ("ours", "precompiled", "torch")},
+    "torch / ours": quotient,
     "torch, other ways": lambda result: "; ".join(
         f"{time(way)(result)} {text}" for way, text in OTHER_WAYS.items() if time(way)(result)
     ),
@@ -321,22 +329,22 @@ TABLES = {
 
 def losses(by_device):
     """Returns the table of the results in which another way takes at least 3% less time."""
-    found = {}  # {(kind of result, other way): {device: [(values of the ratio, subject)]}}
+    found = {}  # {(kind of result, other way): {device: {subject: [its sizes and ratios]}}}
     for device, runs in by_device.items():
         for benchmark, run in runs.items():
             for result in run["results"]:
-                kind, subject = _described(benchmark, result)
+                kind, subject, size = _described(benchmark, result)
                 for way, values in _lost_to(benchmark, result):
-                    of_device = found.setdefault((kind, way), {}).setdefault(device, [])
-                    of_device.append((values, subject))
+                    of_device = found.setdefault((kind, way), {}).setdefault(device, {})
+                    of_device.setdefault(subject, []).append(f"{size}{values[0]:.2f}")
     rows = []
     for (kind, way), of_device in found.items():
         cells = []
         for lost in map(of_device.get, by_device):
-            subjects = "; ".join(dict.fromkeys(subject for _, subject in lost or ()))
-            cells.append(f"{ratio_text(min(lost)[0])}: {subjects}" if lost else "")
+            each = (f"{subject} {', '.join(ratios)}" for subject, ratios in (lost or {}).items())
+            cells.append("; ".join(each))
         rows.append([kind, way, *cells])
-    return markdown(["", "x", *by_device], rows)
+    return markdown(["", "the other", *by_device], rows)
 
 
 def _lost_to(benchmark, result):
@@ -368,32 +376,33 @@ def _both_compiled(seconds):
 
 
 def _described(benchmark, result):
-    """Returns the kind of a result, and its subject."""
+    """Returns the kind of a result, its subject, and the text of its size."""
     if "n" in result:
-        return "kernels", result["workload"]
+        size = f"2^{result['n'].bit_length() - 1}: "
+        return "kernels", f"{result['workload']}, {result['dtype']},", size
     if benchmark == "call_overhead":
-        return f"calls, {result['question']}", result["workload"]
+        return f"calls, {result['question']}", result["workload"], ""
     if "size" in result:
-        return f"LLTM, {result['question']}", result["size"]
+        return f"LLTM, {result['question']}", result["size"], ""
     if "start" in result:
-        return f"{result['start']} start of processes", str(result["processes"])
+        return f"{result['start']} start", "processes:", f"{result['processes']}: "
     kind = benchmark.replace("cold_build", "first builds").replace("loading_", "load, ")
-    return kind, result.get("question") or result.get("edit") or "load"
+    return kind, result.get("question") or result.get("edit") or "load", ""
 
 
 # The rows of the README: (what a person does, the benchmark, the values of find()).
 README = [
     ("load a built extension in a new process", *load("extension", FROM_CACHE)),
     (
-        "edit host code in a `.cu` beside an unchanged `.cpp`, and load again",
+        "edit host code in a small `.cu` without PyTorch's headers, beside an unchanged `.cpp`",
         *load("extension", QUESTIONS[2]),
     ),
-    ("edit a header of the `.cu`, and load again", *load("extension", QUESTIONS[3])),
+    ("edit a header of that `.cu`", *load("extension", QUESTIONS[3])),
     (
-        "edit the body of a kernel in a `.cu` with `torch/extension.h`, and load again",
+        "edit the body of a kernel in a `.cu` with `torch/extension.h` (a live edit)",
         *LIVE_EDITS["public_float"],
     ),
-    ("edit the body of an op's kernel and call it (`load_op`)", *LIVE_EDITS["add2"]),
+    ("edit the body of a kernel of add2, an op of this project (a live edit)", *LIVE_EDITS["add2"]),
     (
         "build a `.cpp` with `torch/extension.h` for the first time",
         *FIRST_BUILDS["`load` of a .cpp"],
@@ -416,7 +425,8 @@ def readme(by_device):
             rounds.append(result["rounds"])
     spread = f"{min(rounds, default=0)} to {max(rounds, default=0)}"
     lines = markdown(["when you ...", "PyTorch's `load`", "jit_loader"], rows)
-    return [*lines, "", f"{'; '.join(machines)}. After `import torch`; medians of {spread} rounds."]
+    text = f"{'; '.join(machines)}. Medians of {spread} runs, without `import torch`."
+    return [*lines, "", text]
 
 
 # The words of the README's table.
@@ -424,20 +434,22 @@ CHINESE = {
     "when you ...": "当你……",
     "PyTorch's `load`": "PyTorch 的 `load`",
     "load a built extension in a new process": "在新进程里加载已编译好的扩展",
-    "edit host code in a `.cu` beside an unchanged `.cpp`, and load again": (
-        "只修改 `.cu` 里的主机代码，重新加载"
+    "edit host code in a small `.cu` without PyTorch's headers, beside an unchanged `.cpp`": (
+        "修改一个不含 PyTorch 头文件的小 `.cu` 里的主机代码，`.cpp` 不变"
     ),
-    "edit a header of the `.cu`, and load again": "修改 `.cu` 的头文件，重新加载",
-    "edit the body of a kernel in a `.cu` with `torch/extension.h`, and load again": (
-        "修改含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，重新加载"
+    "edit a header of that `.cu`": "修改这个 `.cu` 的头文件",
+    "edit the body of a kernel in a `.cu` with `torch/extension.h` (a live edit)": (
+        "修改含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，实时修改"
     ),
-    "edit the body of an op's kernel and call it": "修改算子 kernel 的函数体，然后调用它",
+    "edit the body of a kernel of add2, an op of this project (a live edit)": (
+        "修改本项目的算子 add2 的 kernel 的函数体，实时修改"
+    ),
     "build a `.cpp` with `torch/extension.h` for the first time": (
         "第一次编译含有 `torch/extension.h` 的 `.cpp`"
     ),
     "runs the old code, silently": "不声不响地运行旧代码",
-    ". After `import torch`; medians of ": "。不含 `import torch` 的时间，",
-    " rounds.": " 轮的中位数。",
+    ". Medians of ": "。",
+    " runs, without `import torch`.": " 次的中位数，不含 `import torch` 的时间。",
     " to ": " 到 ",
     " cores": " 核",
 }
