@@ -21,7 +21,7 @@ _TOKEN = re.compile(
 )
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, (")", "]", "}")
 _ACCESS = ("public", "private", "protected")
-_CLASSES = {"struct", "class", "union", "enum"}
+CLASSES = {"struct", "class", "union", "enum"}
 # Words before parentheses that are not the parameters of a function.
 _NOT_NAMES = {
     *("__attribute__", "alignas", "decltype", "noexcept", "explicit", "throw", "requires"),
@@ -75,7 +75,7 @@ class Declaration:
     @property
     def is_of_class(self):
         """Whether its words have struct, class, union or enum."""
-        return not _CLASSES.isdisjoint(self.words)
+        return not CLASSES.isdisjoint(self.words)
 
     @property
     def last_word(self):
@@ -233,7 +233,7 @@ class _Splitter:
 
     def _class_name(self, this):
         """Returns the name of a class whose members begin now."""
-        keyword = next(n for n, word in enumerate(this.words) if word in _CLASSES)
+        keyword = next(n for n, word in enumerate(this.words) if word in CLASSES)
         words = [word for word in this.words[keyword + 1 :] if word != "__attribute__"]
         stop = words.index(":") if ":" in words else len(words)
         names = [word for word in words[:stop] if _is_name(word) and word not in ("final", "class")]

@@ -9,14 +9,13 @@ other overload is chosen.
 import re
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cuda.declarations import split, tokens_of, with_members
+from _jit_loader.cuda.declarations import CLASSES, split, tokens_of, with_members
 from _jit_loader.cuda.nvrtc import NvrtcError, compile_program
 from _jit_loader.cuda.preprocess import INCLUDE
 
 _OF_DEVICE = {"__device__", "__global__", "__constant__", "__shared__", "__managed__"}
 _CONSTANT = {"constexpr", "consteval", "constinit", "const"}
 _TYPES = {"typedef", "using", "static_assert", "friend", "namespace", "concept"}
-_CLASSES = {"struct", "class", "enum", "union"}
 _MARKER = re.compile(r'^# (\d+ "(?:[^"\\]|\\.)*")', re.MULTILINE)
 _ERROR = re.compile(r"^in\.cu\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
 # In a function: variables that outlive the call, and those that are not constant.
@@ -32,9 +31,7 @@ class DeviceText:
     def __init__(self, text, anonymous=""):
         """anonymous: nvcc's name of anonymous namespaces; NVRTC has another for each process."""
         if anonymous:
-            named = (
-                f"namespace {anonymous} {{}} using namespace {anonymous}; namespace {anonymous} {{"
-            )
+            named = "namespace N {} using namespace N; namespace N {".replace("N", anonymous)
             text = re.sub(r"\bnamespace\s*\{", named, text)
         self._text, self._tokens = text, tokens_of(text)
         declarations, self._kinds = split(self._tokens), {}
@@ -76,7 +73,7 @@ class DeviceText:
         if "__host__" in words:
             return "host"
         first = this.words[0]
-        is_class = first in _CLASSES and not (this.has_parameters or "=" in this.words)
+        is_class = first in CLASSES and not (this.has_parameters or "=" in this.words)
         is_type = is_class or first in _TYPES or first == "enum"
         if is_type or {"constexpr", "consteval"} & words:
             return "unknown"
@@ -137,7 +134,9 @@ class DeviceText:
                     text = self._declared(each)
                 elif _is_special(each):  # a class without it may have another layout
                     text = f"{each.classes[-1]}(struct jit_loader_of_the_host_{each.first});"
-                text += self._skipped(begin, end)
+                # The line breaks and linemarkers of what is left out stay.
+                lines = self._text[begin:end].split("\n")
+                text += "\n".join(line if line.startswith("# ") else "" for line in lines)
                 position = end
         yield text + self._text[position:], start
 
@@ -146,7 +145,7 @@ class DeviceText:
         start = self._tokens[this.first].start
         head = self._text[start : self._tokens[this.head_end].start] if this.head_end else ""
         head = " ".join(_MARKER.sub("", head).split())
-        if this.members is not None or this.words[0] in _CLASSES:
+        if this.members is not None or this.words[0] in CLASSES:
             return f"{head};" if head else ""
         if this.body is not None:
             return f"{head} = delete;"
@@ -154,11 +153,6 @@ class DeviceText:
             words = self._text[start : self._tokens[this.last].end].partition("using")
             return f"{words[0]}struct {this.words[1]};"
         return f"struct {this.words[-1]};" if this.words[0] == "typedef" else ""
-
-    def _skipped(self, start, end):
-        """Returns the line breaks and linemarkers of a part that is left out."""
-        lines = self._text[start:end].split("\n")
-        return "\n".join(line if line.startswith("# ") else "" for line in lines)
 
     def _key(self, declaration):
         """Returns a digest of a declaration's text."""

@@ -56,13 +56,12 @@ _CUB = ["block/block_reduce", "block/block_scan", "block/block_load", "block/blo
 _CUB += ["block/block_radix_sort", "block/block_exchange", "block/block_shuffle"]
 _CUB += ["warp/warp_reduce", "warp/warp_scan"]
 # {header: [(regular expression, replacement)]}: what they have for other compilers.
-_NOT_OF_NVRTC = [(r"!_CCCL_COMPILER\(NVRTC\)", "1"), (r"_CCCL_COMPILER\(NVRTC\)", "0")]
 _WITHOUT_LIBSTDCXX = [(r"_CCCL_COMPILER\(NVRTC\)", "!defined(__GLIBCXX__)")]
 _TYPES_OF_NVRTC = [(r"^typedef [^;\n]*u?int(?:\d+|ptr)_t;", "#include <stdint.h>")]
 _CHANGES = {
     "bits/utility.h": [(r"__has_builtin\(__make_integer_seq\)", "1")],
     # NVRTC's int64_t is long long, g++'s is long: mangled names and overloads would differ.
-    "cuda/std/cstdint": _NOT_OF_NVRTC,
+    "cuda/std/cstdint": [(r"!_CCCL_COMPILER\(NVRTC\)", "1"), (r"_CCCL_COMPILER\(NVRTC\)", "0")],
     "cuda/std/__tuple_dir/structured_bindings.h": _WITHOUT_LIBSTDCXX,
     "cuda_pipeline_helpers.h": _TYPES_OF_NVRTC,
     "cuda_awbarrier_helpers.h": _TYPES_OF_NVRTC,
@@ -71,11 +70,10 @@ _OF_NVRTC = re.compile(
     r"#define (?:__cplusplus|__STDC\w*|_GNU_SOURCE|__CUDA\w*|__cpp_\w+|__EXCEPTIONS|__GNU[CG]\w*"
     r"|linux|unix)\b"
 )
-_KINDS = ("char", 8), ("short", 16), ("int", 32), ("long", 64)
 _INTEGERS = "typedef long intptr_t, intmax_t; typedef unsigned long uintptr_t, uintmax_t;\n"
 _INTEGERS += "".join(
     f"typedef {sign} {kind} {name}{bits}_t, {name}_least{bits}_t, {name}_fast{bits}_t;\n"
-    for kind, bits in _KINDS
+    for kind, bits in (("char", 8), ("short", 16), ("int", 32), ("long", 64))
     for sign, name in (("signed", "int"), ("unsigned", "uint"))
 )
 _LIMITS_OF_FLOATS = """\

@@ -46,16 +46,9 @@ def compile_program(program, expressions=()):
         ToolMissing: there is no NVRTC.
     """
     nvrtc, handle = load_library(), ctypes.c_void_p()
-    _check(
-        nvrtc.nvrtcCreateProgram(
-            ctypes.byref(handle),
-            program.source.encode(),
-            os.fsencode(program.path),
-            len(program.headers),
-            strings(program.headers.values()),
-            strings(program.headers),
-        )
-    )
+    source, path = program.source.encode(), os.fsencode(program.path)
+    headers = len(program.headers), strings(program.headers.values()), strings(program.headers)
+    _check(nvrtc.nvrtcCreateProgram(ctypes.byref(handle), source, path, *headers))
     try:
         for expression in expressions:
             _check(nvrtc.nvrtcAddNameExpression(handle, expression.encode()))

@@ -47,7 +47,6 @@ namespace torch { using namespace at; }
 """
 _COMPLEX = "torch/headeronly/util/complex.h"
 _PART = "not meant to be individually included"  # of complex_utils.h in PyTorch 2.11
-_WORDS = re.compile(r"[^\W\d]\w*")
 # Operators are found by their arguments' types; of these headers not all may be there.
 _LEFT_OUT = re.compile(r"#include|\s*using [\w:]+::operator")
 _TOO_COMMON = {"", "operator", "T", "value", "numeric_limits", "hash", "std", "class"}
@@ -113,7 +112,7 @@ def _made(root, flags, program):
     found = preprocess(source, texts, command, program.options[0].removeprefix("-arch=sm_"))
     text = _FIRST + found.text
     code = DeviceText(text)
-    words = {*_WORDS.findall(text)}
+    words = {*re.findall(r"[^\W\d]\w*", text)}
     removed = without_errors(with_headers(program, found.before, found.headers, words), code, [])
     parts, current = {}, None
     for line in code.text(removed).split("\n"):
