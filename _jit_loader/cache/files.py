@@ -19,7 +19,7 @@ _CANNOT_SYNC = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 def read_checked(path):
     """Returns the JSON value that write_checked wrote; None if it is missing or damaged."""
     try:
-        checksum, _, body = if_stale_again(_read, path).partition(b"\n")
+        checksum, _, body = if_stale_again(read_bytes, path).partition(b"\n")
     except OSError:
         return None
     if hashlib.blake2b(body, digest_size=16).hexdigest().encode() != checksum:
@@ -27,7 +27,8 @@ def read_checked(path):
     return json.loads(body)
 
 
-def _read(path):
+def read_bytes(path):
+    """Returns the content of a file."""
     with open(path, "rb") as file:
         return file.read()
 

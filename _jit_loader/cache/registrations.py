@@ -8,7 +8,7 @@ import os
 import re
 
 from _jit_loader.cache import REGISTRATIONS
-from _jit_loader.cache.files import write_atomically
+from _jit_loader.cache.files import read_bytes, write_atomically
 from _jit_loader.report.errors import LoadError
 from _jit_loader.report.text import demangled
 
@@ -36,8 +36,7 @@ class ClassNeedsRestart(LoadError, RestartNeeded):
 
 def write_record(library, folder, request):
     """Writes the record of a new library to the folder of its build, if it registers anything."""
-    with open(library, "rb") as file:
-        content = file.read()
+    content = read_bytes(library)
     if any(function in content for function in _FUNCTIONS):
         symbols = set(_SYMBOL.findall(content))  # none if the library is stripped
         names = [demangled(symbol.decode()).partition(_VARIABLE)[2] for symbol in symbols]

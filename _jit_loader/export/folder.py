@@ -11,7 +11,7 @@ import types
 
 from _jit_loader.build.build import build
 from _jit_loader.cache import FORMAT
-from _jit_loader.cache.files import write_atomically
+from _jit_loader.cache.files import read_bytes, write_atomically
 from _jit_loader.cache.store import read_manifest, write_manifest
 from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS, toolchain
 from _jit_loader.key.machine import Machine, this_machine
@@ -80,8 +80,7 @@ def _copy(library, folder):
     target = os.path.join(folder, os.path.basename(source))
     os.makedirs(target, exist_ok=True)
     # Not with the permissions of the user's cache, which nobody else can read.
-    with open(library, "rb") as file:
-        write_atomically(os.path.join(target, os.path.basename(library)), file.read())
+    write_atomically(os.path.join(target, os.path.basename(library)), read_bytes(library))
     manifest = read_manifest(source)
     user_files = {path: manifest["files"][path] for path in manifest["user files"]}
     inside = [path for path in manifest["absent"] if path.startswith("<project>")]

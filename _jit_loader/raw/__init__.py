@@ -4,7 +4,7 @@ import contextlib
 import os
 
 from _jit_loader.cache import MANIFEST, check_trusted
-from _jit_loader.cache.files import read_checked
+from _jit_loader.cache.files import read_bytes, read_checked
 
 TEXT = "source.cu"  # the name of a source that is a string, in errors and in the cache
 
@@ -14,8 +14,7 @@ def read_build(library):
     with contextlib.suppress(FileNotFoundError):
         check_trusted(library)
         manifest = read_checked(os.path.join(os.path.dirname(library), MANIFEST))
-        with open(library, "rb") as file:
-            code = file.read()
+        code = read_bytes(library)
         if manifest is not None:
             return code, manifest["symbol"], manifest["types"]
     return None
