@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 from _jit_loader.build.record import TEXTS
-from _jit_loader.cache.files import read_checked
+from _jit_loader.cache.files import read_bytes, read_checked
 from _jit_loader.cache.store import Build, differences, read_manifest, records_of
 from _jit_loader.cuda.preprocess import NotUnderstood
 from _jit_loader.key.digests import digest_of_bytes
@@ -85,14 +85,17 @@ def _edit(request, build, refused, digests):
     manifest = read_manifest(build.folder)
     if manifest is None:
         raise NotLive("the last build is damaged")
-    changed = _changed_files(manifest, request, digests)
+    changed = set()
+    for kind, path in differences(manifest, request, digests):
+        if kind != "changed" or path not in manifest["user files"]:
+            raise NotLive(f"{_shown(path)}: {kind}")
+        changed.add(path)
     records = records_of(build.folder)
     if not changed or None in records.values():
         raise NotLive("the last build is not complete")
     now, digests_now = {}, {}
     for name in changed:
-        with open(request.roots.absolute(name), "rb") as file:
-            data = file.read()
+        data = read_bytes(request.roots.absolute(name))
         now[name], digests_now[name] = data.decode(), digest_of_bytes(data)
     of_gpu = {path: record for path, record in records.items() if "nvcc" in record}
     of_device = {name for record in of_gpu.values() for name in record["user files"]}
@@ -118,16 +121,6 @@ def _edit(request, build, refused, digests):
 def self_check_answers(build):
     """Returns what the self-check of a build has found: {source: its answer}; {} before its end."""
     return read_checked(os.path.join(build.folder, LIVE)) or {}
-
-
-def _changed_files(manifest, request, digests):
-    """Returns the names of the user's files that have changed; raises NotLive for other changes."""
-    changed = set()
-    for kind, path in differences(manifest, request, digests):
-        if kind != "changed" or path not in manifest["user files"]:
-            raise NotLive(f"{_shown(path)}: {kind}")
-        changed.add(path)
-    return changed
 
 
 def _source(request, host_object, record, answer, before, now):
