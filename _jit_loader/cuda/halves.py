@@ -58,7 +58,6 @@ class Step:
             self.name = os.path.basename(command.split()[0].strip('"'))
 
     def run(self, environment):
-        self.process, self.output = None, b""
         try:
             self.process = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {self.command}"],
