@@ -65,9 +65,7 @@ def _take_object(job, output, known):
     """
     target, key = os.path.join(job.folder, output), command_key(job, output)
     for path, record in known:
-        if record["command"] != key:
-            continue
-        if not fits(record, job.request, job.digests):
+        if record["command"] != key or not fits(record, job.request, job.digests):
             continue
         try:
             link_atomically(path, target)

@@ -144,12 +144,10 @@ def _programs(command):
 
 def flags_of(command):
     """Returns the words of a command without its source, its output and its depfile."""
-    words, skip = [], False
-    for word in command:
-        if skip:
-            skip = False
-        elif word in ("-o", "-c", "-MF", "-MT", "-MQ"):
-            skip = True
+    words, rest = [], iter(command)
+    for word in rest:
+        if word in ("-o", "-c", "-MF", "-MT", "-MQ"):
+            next(rest, None)
         elif word not in ("-MD", "-MMD", "-MP"):
             words.append(word)
     return words
