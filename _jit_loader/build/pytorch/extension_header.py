@@ -95,11 +95,8 @@ def _why_complete(request, included, used):
     """Returns why a source needs the complete header, or None; used: _used_names of its files."""
     if os.environ.get("JIT_LOADER_HEADERS") == "complete":
         return "JIT_LOADER_HEADERS=complete"
-    flags = [
-        *request.extra_cflags,
-        *request.extra_cuda_cflags,
-        *itertools.chain.from_iterable(request.source_flags.values()),
-    ]
+    flags = [*request.extra_cflags, *request.extra_cuda_cflags]
+    flags += itertools.chain(*request.source_flags.values())
     if OTHER_FOLDERS.search(" ".join(flags)) or any(map(os.environ.get, PATH_LISTS[:3])):
         return "its headers may be in folders other than those of -I"
     if not COMPLETE.isdisjoint(included):

@@ -92,10 +92,8 @@ def _cuda_library(cuda_home, name):
 
 def cxx_library_is_newer():
     """Returns whether the C++ library of a link is newer than the one in this process."""
-    paths = library_path("libstdc++.so"), _loaded_libstdcxx()
-    linked, loaded = (
-        re.search(r"so\.6\.0\.(\d+)$", os.path.realpath(path or "")) for path in paths
-    )
+    paths = (os.path.realpath(p or "") for p in (library_path("libstdc++.so"), _loaded_libstdcxx()))
+    linked, loaded = (re.search(r"so\.6\.0\.(\d+)$", path) for path in paths)
     return bool(linked and loaded) and int(linked[1]) > int(loaded[1])
 
 
@@ -170,7 +168,4 @@ def _mapped(path, access):
 
 
 def _dynamic_symbols(data, binding):
-    if not elf.is_64_bit(data):
-        return []
-    sections = elf.sections_of(data)
-    return elf.symbols(data, sections, b".dynsym", binding)
+    return elf.symbols(data, elf.sections_of(data), b".dynsym", binding)
