@@ -57,8 +57,7 @@ def write_checked(path, value):
 
 def kept(path, make):
     """Returns the JSON value in a file of the cache; at first, that of make(), which it keeps."""
-    found = read_checked(path)
-    if found is None:
+    if (found := read_checked(path)) is None:
         found = make()
         with contextlib.suppress(OSError):  # the cache cannot be written
             write_checked(path, found)
