@@ -21,14 +21,11 @@ SYMBOL_ERROR = re.compile(
 TIMEOUT = re.compile(r"error: (?P<file>\S.*): its compiler did not finish within ")
 # Lines of failures that name neither a line nor a symbol, the most informative first.
 OTHER_ERRORS = [
-    re.compile(pattern)
-    for pattern in (
-        TIMEOUT.pattern,
-        r".*(?:No space left on device|Disk quota exceeded)",
-        r".*cannot find ",
-        r"(?:\S*/)?ld(?:\.\w+)?: (?!warning: )",
-        r"(?i).*\b(?:error|fatal) *:(?!:)",
-    )
+    TIMEOUT.pattern,
+    r".*(?:No space left on device|Disk quota exceeded)",
+    r".*cannot find ",
+    r"(?:\S*/)?ld(?:\.\w+)?: (?!warning: )",
+    r"(?i).*\b(?:error|fatal) *:(?!:)",
 ]
 NO_NAME = r"<[^<>]*>|\([^()]*\)|\[abi:\w+\]|( const)?( &&?)?$"  # what follows a function's name
 NO_CODE = re.compile(r"\s*(//|\*|/\*|#\s*include)")
@@ -232,7 +229,7 @@ def _with_symbol(output, sources):
 def _most_informative_line(output):
     for pattern in OTHER_ERRORS:
         for line in output:
-            if pattern.match(line):
+            if re.match(pattern, line):
                 return line
     lines = [line for line in output if line.strip() and "build stopped" not in line]
     return lines[-1] if lines else "the build failed"
