@@ -16,12 +16,7 @@ from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program, cuda_he
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.raw import TEXT, read_build
-from _jit_loader.report.errors import (
-    CompileError,
-    CompilingForbidden,
-    errors_with_line,
-    first_error,
-)
+from _jit_loader.report import errors
 from _jit_loader.report.requests import variant_of
 from _jit_loader.report.text import demangled
 from _jit_loader.system import is_set, read_text
@@ -70,7 +65,7 @@ def find_or_compile(kernel, arch, key, memo):
     if build is not None and (found := read_build(build.library)) is not None:
         return found
     if is_set("JIT_LOADER_NO_COMPILE"):
-        raise CompilingForbidden(
+        raise errors.CompilingForbidden(
             f"{kernel.expression} has to be compiled, but JIT_LOADER_NO_COMPILE is set"
         )
     path = kernel.path or os.path.join(builds.folder, TEXT)
@@ -89,12 +84,10 @@ def find_or_compile(kernel, arch, key, memo):
     symbol, signature = map(names.get, naming) if naming else (None, "")
     parameters = _parameters(demangled(signature))
     if _headers(kernel, roots, digests)[0] == headers:  # else the code may be of either version
-        manifest = {**headers, "symbol": symbol, "types": parameters}
-        manifest["request"] = {  # what `list` shows
-            "PyTorch": [torch.__version__, None, torch.version.cuda],
-            "with CUDA": True,
-            "variant": variant_of(kernel.defines),
-        }
+        pytorch = [torch.__version__, None, torch.version.cuda]
+        shown = {"PyTorch": pytorch, "with CUDA": True, "variant": variant_of(kernel.defines)}
+        # The request is what `list` shows.
+        manifest = {**headers, "symbol": symbol, "types": parameters, "request": shown}
         with contextlib.suppress(OSError):  # the cache cannot be written
             _publish(builds, manifest, code, digests)
     return code, symbol, parameters
@@ -205,11 +198,11 @@ def _explained(log, path, kernel):
     """
     title, lines = kernel.expression or "cuda_kernel", log.splitlines()
     project = os.getcwd() if kernel.path else os.path.dirname(path)
-    errors = errors_with_line(lines, project)
-    in_source = [error for error in errors if "__nv_name_map" not in error[0]]
+    found = errors.errors_with_line(lines, project)
+    in_source = [error for error in found if "__nv_name_map" not in error[0]]
     if in_source:
-        text = "\n".join(first_error(title, in_source, project))
-    elif errors:
+        text = "\n".join(errors.first_error(title, in_source, project))
+    elif found:
         text = (
             f"the source has no kernel {title}, or several of this name. Name a template with its "
             "arguments, such as fill<float>"
@@ -218,7 +211,7 @@ def _explained(log, path, kernel):
         text = f"{title}: {lines[0]}"
     if "cannot open source file" in text and not of_cccl(cuda_headers()):
         text += _WITHOUT_CCCL.format(torch.version.cuda)
-    explained = CompileError(text)
+    explained = errors.CompileError(text)
     explained.output = log
     return explained
 
