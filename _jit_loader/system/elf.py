@@ -17,7 +17,6 @@ BUILD_ID = re.compile(rb"\x04\0\0\0(.{4})\x03\0\0\0GNU\0", re.DOTALL)
 
 
 _SEGMENT, _SECTION = "<IIQQQQQQ", "<IIQQQQIIQQ"
-_Segment = namedtuple("_Segment", "kind flags offset address physical size memory align")
 _Section = namedtuple("_Section", "name kind flags address offset size link info align entry_size")
 
 
@@ -63,9 +62,9 @@ def build_id(descriptor):
     size, count = struct.unpack_from("<HH", header, 54)
     table = os.pread(descriptor, size * count, place)
     for start in range(0, len(table) - 55, size or 1):
-        segment = _Segment(*struct.unpack_from(_SEGMENT, table, start))
-        if segment.kind == PT_NOTE:
-            notes = os.pread(descriptor, segment.size, segment.offset)
+        kind, _, offset, _, _, size_in_file, *_ = struct.unpack_from(_SEGMENT, table, start)
+        if kind == PT_NOTE:
+            notes = os.pread(descriptor, size_in_file, offset)
             if found := BUILD_ID.search(notes):
                 return notes[found.end() : found.end() + int.from_bytes(found[1], "little")]
     return None
