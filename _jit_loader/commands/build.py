@@ -9,9 +9,9 @@ before other headers, and needs no project. With names it first precompiles PyTo
 the bindings.
 """
 
-import os
 import sys
 import tempfile
+from pathlib import Path
 
 
 def add_arguments(parser):
@@ -54,9 +54,8 @@ def _precompile():
 
     choices = [False, True] if toolchain.why_no_cuda() is None else [False]
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
-        source = os.path.join(folder, "main.cpp")
-        with open(source, "w") as file:
-            file.write("#include <torch/extension.h>\n")
+        source = Path(folder, "main.cpp")
+        source.write_text("#include <torch/extension.h>\n")
         requests = [Request("any", [source], with_cuda=c, precompile=True) for c in choices]
         made = [precompile(request) for request in requests]
     if all(made):

@@ -26,8 +26,7 @@ def run(options):
         print(json.dumps(builds, indent=1))
         return 0
     if builds:
-        header = ["name", "key", "size", "age", "torch", "CUDA"]
-        print_table(map(_row, builds), header)
+        print_table(map(_row, builds), ["name", "key", "size", "age", "torch", "CUDA"])
     for folder in precompiled_headers():
         print(f"precompiled headers: {format_size(size_of(folder))}, in {folder}")
     size = format_size(size_of(cache_folder()))

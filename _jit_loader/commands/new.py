@@ -72,8 +72,9 @@ def write_op(name, kind, project):
             f"{name!r} cannot be the name of an op: use lower-case letters, digits and '_', begin "
             "with a letter, and take no word of Python, and none of shared, autograd and torch"
         )
-    files = {
-        path.replace("NAME", name): rendered(text, name)
+    formula = "".join(part.capitalize() for part in name.split("_"))  # LeakyRelu for leaky_relu
+    files = {  # clang-format may wrap lines that have a long name
+        path.replace("NAME", name): text.replace("NAME", name).replace("Name", formula)
         for path, text in template_files(kind).items()
     }
     if taken := [path for path in files if os.path.lexists(project / path)]:
@@ -87,12 +88,6 @@ def write_op(name, kind, project):
         (project / path).parent.mkdir(parents=True, exist_ok=True)
         (project / path).write_text(text)
     return [*files], [*missing]
-
-
-def rendered(text, name):
-    """Returns a template's text for an op; clang-format may wrap lines that have a long name."""
-    formula = "".join(part.capitalize() for part in name.split("_"))  # LeakyRelu for leaky_relu
-    return text.replace("NAME", name).replace("Name", formula)
 
 
 def template_files(kind):

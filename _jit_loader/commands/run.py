@@ -24,7 +24,11 @@ def add_arguments(parser):
 
 def run(options):
     sitecustomize.add_finder()
-    _set_up_children()
+    # Every process of this Python executes sitecustomize.py at its start.
+    folders = [sitecustomize.FOLDER, os.environ.get("PYTHONPATH")]
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
+    os.environ[sitecustomize.VARIABLE] = sys.prefix
+    sys.path.insert(1, sitecustomize.FOLDER)  # for a child that gets sys.path as its PYTHONPATH
     sys.argv = [options.program, *options.arguments]
     if options.is_module:
         sys.path[0] = os.getcwd()
@@ -33,11 +37,3 @@ def run(options):
         sys.path[0] = os.path.dirname(os.path.abspath(options.program))
         runpy.run_path(options.program, run_name="__main__")
     return 0
-
-
-def _set_up_children():
-    """Lets every process of this Python execute sitecustomize.py at its start."""
-    folders = [sitecustomize.FOLDER, os.environ.get("PYTHONPATH")]
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, folders))
-    os.environ[sitecustomize.VARIABLE] = sys.prefix
-    sys.path.insert(1, sitecustomize.FOLDER)  # for a child that gets sys.path as its PYTHONPATH
