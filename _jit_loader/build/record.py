@@ -30,8 +30,7 @@ def reusable_objects(job):
         known = _known_objects(os.path.dirname(job.builds.folder), output)
         if known and known[0][1].get("needs frontend"):
             job.ninja_file.add_frontend({output})
-        record = _take_object(job, output, known)
-        if record is not None:
+        if (record := _take_object(job, output, known)) is not None:
             reused[output] = record
         elif known:
             inputs.update(map(job.request.roots.absolute, known[0][1]["files"]))
@@ -109,12 +108,8 @@ def record_object(job, output, compilers, in_header):
         files += in_header
     command = ninja_file.command(output)
     inputs = job.recorder.of_object(source, command, files, compilers.result()[output])
-    record = {
-        "command": command_key(job, output),
-        "object": job.digests.digest(path),
-        "needs frontend": output in ninja_file.needs_frontend,
-        **inputs,
-    }
+    record = {"command": command_key(job, output), "object": job.digests.digest(path), **inputs}
+    record["needs frontend"] = output in ninja_file.needs_frontend
     write_checked(path + RECORD, record)
     return record
 
@@ -133,8 +128,7 @@ def all_records(job, reused, recordings, compilation):
         os.unlink(os.path.join(job.folder, output + RECORD))
     _record_kernels(job, new, compilation.lines_of)
     known = {**reused, **new}  # in the order of the sources, as messages list them
-    outputs = filter(known.get, job.ninja_file.compilations)
-    return {output: known[output] for output in outputs}
+    return {output: known[output] for output in job.ninja_file.compilations if output in known}
 
 
 def unrecorded(job, records):
