@@ -49,13 +49,11 @@ class Builds:
     """
 
     def __init__(self, request, memo_path, looked_at):
-        self.request = request
+        self.request, self.memo_path, self._looked_at = request, memo_path, looked_at
         # That of the user's cache comes first.
         self._folders = [os.path.join(cache, request.name, request.key) for cache in caches()]
         self.folder = self._folders[0]
         self.family = family_of(self.folder)
-        self.memo_path = memo_path
-        self._looked_at = looked_at
 
     def find(self, digests):
         """Returns the build that matches the current files, or None; writes its memo if it can.
@@ -87,8 +85,7 @@ class Builds:
     def manifests(self):
         """Yields (Build, manifest) of the builds: those of the user's cache first, newest first."""
         for entry in self._build_folders():
-            manifest = read_manifest(entry.path)
-            if manifest is not None:
+            if (manifest := read_manifest(entry.path)) is not None:
                 yield Build(entry.path, self.request), manifest
 
     def earlier(self):
@@ -104,13 +101,11 @@ class Builds:
 
         It writes none while a file is so young that a later change might not show in its stat.
         """
-        absolute = self.request.roots.absolute
+        roots, absolute = self.request.roots, self.request.roots.absolute
         absent = [absolute(folder) for folder in manifest["absent"]]
         # The stamps come first: a file that appears after them is noticed at the next comparison.
         stamps = {**self._looked_at, **{folder: stamp(folder) for folder in absent}}
-        if not all(map(is_settled, stamps.values())):
-            return
-        if appeared_files(manifest, self.request.roots):
+        if not all(map(is_settled, stamps.values())) or appeared_files(manifest, roots):
             return
         files = {**manifest["files"], **manifest["tools"]}
         files = {absolute(path): digest for path, digest in files.items()}
