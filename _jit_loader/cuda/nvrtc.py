@@ -119,11 +119,9 @@ def _check(result):
 def library_path():
     """Returns the path of NVRTC in PyTorch's wheels; None if it is not there."""
     major = cuda_major()
-    for folder in ("cu" + major, "cuda_nvrtc"):  # since CUDA 13; in CUDA 12
-        path = os.path.join(_wheels(), folder, "lib", f"libnvrtc.so.{major}")
-        if os.path.exists(path):
-            return path
-    return None
+    folders = "cu" + major, "cuda_nvrtc"  # since CUDA 13; in CUDA 12
+    paths = (os.path.join(_wheels(), name, "lib", f"libnvrtc.so.{major}") for name in folders)
+    return next(filter(os.path.exists, paths), None)
 
 
 def identity():
