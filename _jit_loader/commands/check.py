@@ -22,7 +22,6 @@ from _jit_loader.system import read_text
 
 PROGRAM = "compute-sanitizer"
 
-PRINTED_RECORDS = "10"  # threads with the same fault have a record each
 PLACE = re.compile(r" in (/.+):(\d+)(?= \[|$)")
 INSTALL = (
     "install the CUDA Toolkit (of NVIDIA's Linux packages, cuda-sanitizer-13-0 or the one for your "
@@ -56,7 +55,7 @@ def run(options):
         log_path = os.path.join(folder, "log")
         command = [find_sanitizer(), "--tool", options.tool, "--log-file", log_path]
         command += ["--strip-paths", "no", "--require-cuda-init", "no"]
-        command += ["--print-limit", PRINTED_RECORDS]
+        command += ["--print-limit", "10"]  # threads with the same fault have a record each
         if options.tool == "memcheck":
             # Otherwise one element past a tensor of 512 bytes would be inside the next tensor.
             command += ["--padding", "64"]
