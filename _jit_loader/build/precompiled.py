@@ -74,13 +74,11 @@ class Headers:
     def __init__(self, job, outputs):
         self.flags, self.files = {}, {}
         self._job, self._missing = job, {}
-        if os.environ.get("JIT_LOADER_PCH") == "0" or is_set("JIT_LOADER_NO_COMPILE"):
-            return
-        if not is_gnu(toolchain.cxx_command()):
+        is_off = os.environ.get("JIT_LOADER_PCH") == "0" or is_set("JIT_LOADER_NO_COMPILE")
+        if is_off or not is_gnu(toolchain.cxx_command()):
             return
         for output in outputs:
-            header = _header_for(job, output)
-            if header is None:
+            if (header := _header_for(job, output)) is None:
                 continue
             record, is_wanted = _find(job, header)
             if record is None and job.request.precompile:
