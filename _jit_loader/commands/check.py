@@ -21,7 +21,6 @@ from _jit_loader.report.errors import source_line
 from _jit_loader.system import read_text
 
 PROGRAM = "compute-sanitizer"
-
 PLACE = re.compile(r" in (/.+):(\d+)(?= \[|$)")
 INSTALL = (
     "install the CUDA Toolkit (of NVIDIA's Linux packages, cuda-sanitizer-13-0 or the one for your "

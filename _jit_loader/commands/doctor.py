@@ -83,8 +83,7 @@ def all_checks():
 
 
 def _ninja():
-    path = ninja_path()
-    if path is None:
+    if (path := ninja_path()) is None:
         return Check("ninja", MISSING, "not found", "pip install ninja")
     return Check("ninja", OK, f"{output_of([path, '--version']).strip()}, {path}")
 

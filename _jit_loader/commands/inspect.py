@@ -52,8 +52,7 @@ def compiled_kernels(name):
     from _jit_loader.ops import load_op
     from _jit_loader.ops.project import project_with_op
 
-    project = project_with_op(name)
-    if project is not None:
+    if (project := project_with_op(name)) is not None:
         with contextlib.redirect_stdout(sys.stderr):  # output of wrappers would break the JSON
             folder = os.path.dirname(load_op.build(*load_op.op_arguments(name, project)).path)
     else:

@@ -58,8 +58,7 @@ def _requests(name):
     from _jit_loader.ops.load_op import op_arguments, op_call
     from _jit_loader.ops.project import project_with_op
 
-    project = project_with_op(name)
-    if project is not None:
+    if (project := project_with_op(name)) is not None:
         return op_call(*op_arguments(name, project)).requests()
     for folder, manifest in newest_first(name):
         if "sources" not in manifest["request"]:

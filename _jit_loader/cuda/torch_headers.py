@@ -58,8 +58,7 @@ def torch_text(found, words, command, options):
     found: the Preprocessed source. words: of the device code. command: the words of nvcc's command.
     options: NVRTC's.
     """
-    root = _root(found.headers)
-    if root is None:
+    if (root := _root(found.headers)) is None:
         return ""
     reached = {path[len(root) :] for path in found.headers if path.startswith(root)}
     headers = {header["name"]: header for header in _headers(root, _flags(command), tuple(options))}

@@ -82,8 +82,7 @@ def find_edit(builds, digests):
 
 
 def _edit(request, build, refused, digests):
-    manifest = read_manifest(build.folder)
-    if manifest is None:
+    if (manifest := read_manifest(build.folder)) is None:
         raise NotLive("the last build is damaged")
     changed = set()
     for kind, path in differences(manifest, request, digests):

@@ -157,8 +157,7 @@ def load_variants(name, project, flags, defines, on_load, caller):
 
 def raise_first(outcomes, noun):
     """Raises a CompileError with the first error of the outcomes, if there is one."""
-    texts = [outcome.text for outcome in outcomes if outcome.error is not None]
-    if texts:
+    if texts := [outcome.text for outcome in outcomes if outcome.error is not None]:
         more = len(texts) - 1
         raise CompileError(texts[0] + (f"\n{count(more, f'more {noun}')} failed" if more else ""))
 

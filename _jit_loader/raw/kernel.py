@@ -68,8 +68,7 @@ class Kernel:
             call += [self.options, self._appended, arch, identity(), cuda_headers()]
             memos = memo_paths("cuda_kernel", call)
             builds = (read_build(memo.library) for memo in unchanged(memos))
-            found = next(filter(None, builds), None)
-            if found is None:
+            if (found := next(filter(None, builds), None)) is None:
                 from _jit_loader.raw.compile import find_or_compile
 
                 found = find_or_compile(self, arch, digest_of(["cuda_kernel", call]), memos[0])

@@ -63,8 +63,7 @@ def call_in_processes(calls, jobs, imports=(), most_bytes=math.inf, first=None):
             process.stdin.flush()
         answers = processes.read_lines(process.stdout)
         while missing:
-            line = next(answers, None)
-            if line is None:
+            if (line := next(answers, None)) is None:
                 raise RuntimeError(
                     f"the process that starts the builds has ended with code {process.wait()}, "
                     "usually because memory ran out; try again with MAX_JOBS=1"

@@ -126,8 +126,7 @@ def _make_stubs(folder, names):
 
     It has no name inside, so a linker takes that of the file.
     """
-    linker = program(toolchain.cxx_command(), "ld")
-    if linker is None:
+    if (linker := program(toolchain.cxx_command(), "ld")) is None:
         return False
     os.mkdir(folder)
     for name in names:
