@@ -16,16 +16,7 @@ import torch
 import jit_loader
 from _jit_loader import key
 from _jit_loader.cache import FORMAT, stamp
-from _jit_loader.key import (
-    COMMON_NVCC_FLAGS,
-    CUDA_SETTINGS,
-    PATH_LISTS,
-    SETTINGS,
-    digests,
-    machine,
-    memo_paths,
-    toolchain,
-)
+from _jit_loader.key import CUDA_SETTINGS, PATH_LISTS, SETTINGS, digests, machine, toolchain
 from _jit_loader.key.request import Request
 from tests.support.extension import make_memos_use_os_stat, program, write
 
@@ -289,7 +280,7 @@ def cuda(small, tmp_path, monkeypatch):
 def keys_of(extension):
     """Returns the key of the memo and the key of the request."""
     made = Request("small", [str(extension.source)], **extension.options)
-    return memo_paths("load", extension.options), made.key
+    return key.memo_paths("load", extension.options), made.key
 
 
 @pytest.mark.parametrize("name", [*PATH_LISTS, *SETTINGS, *CUDA_SETTINGS])
@@ -334,7 +325,7 @@ def test_nvcc_flags_of_the_key_equal_pytorchs(cuda):
     """A process that has not imported torch.utils.cpp_extension requests the same build."""
     from torch.utils import cpp_extension
 
-    assert cpp_extension.COMMON_NVCC_FLAGS == COMMON_NVCC_FLAGS
+    assert cpp_extension.COMMON_NVCC_FLAGS == key.COMMON_NVCC_FLAGS
 
 
 def test_gpus_are_part_of_the_key_unless_architectures_are_named(cuda, monkeypatch):
@@ -397,11 +388,11 @@ def test_flags_have_the_level_of_the_processor(name, level):
 
 
 def test_machine_and_its_capability_are_part_of_the_key_of_a_memo(monkeypatch):
-    before = memo_paths("load_op", [])
+    before = key.memo_paths("load_op", [])
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    with_capability = memo_paths("load_op", [])
+    with_capability = key.memo_paths("load_op", [])
     monkeypatch.setattr(key, "boot", lambda: "another machine")
-    assert before != with_capability != memo_paths("load_op", [])
+    assert before != with_capability != key.memo_paths("load_op", [])
 
 
 @pytest.mark.slow
