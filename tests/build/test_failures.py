@@ -80,9 +80,8 @@ def test_exception_of_a_modules_initialisation_is_raised_unchanged(tiny, kind, v
     raising = f"{function}(PyExc_{kind}, {value}); return nullptr;"
     tiny.write("module.cpp", text.replace("return PyModule_Create(&definition);", raising))
     for compiled in (["module.cpp", "other.cpp"], []):
-        with pytest.raises((ValueError, OSError), match=r"not here$") as error:
-            tiny.load()
-        assert type(error.value).__name__ == ("PermissionError" if "13" in value else kind)
+        error = tiny.error((ValueError, OSError), match=r"not here$")
+        assert type(error).__name__ == ("PermissionError" if "13" in value else kind)
         assert tiny.compiled() == compiled
     tiny.write("module.cpp", text)
     assert tiny.value() == 101
@@ -90,8 +89,7 @@ def test_exception_of_a_modules_initialisation_is_raised_unchanged(tiny, kind, v
 
 
 def test_failure_that_names_no_source_shows_the_compilers_error(tiny):
-    with pytest.raises(jit_loader.CompileError, match=r"^tiny: .* cannot read spec file .*/x"):
-        tiny.load(extra_cflags=["-specs=/x"])
+    tiny.error(match=r"^tiny: .* cannot read spec file .*/x", extra_cflags=["-specs=/x"])
 
 
 @pytest.mark.parametrize("step", ["compilation", "link"])
@@ -105,16 +103,14 @@ def test_build_succeeds_if_the_cache_is_deleted_meanwhile(tiny, tmp_path, step):
 
 def test_compiler_message_need_not_be_utf8(tiny):
     (tiny.folder / "other.cpp").write_bytes(b'#error "\xff\xfe caf\xe9"\n')
-    with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1: error: "):
-        tiny.load()
+    tiny.error(match=r"other\.cpp:1: error: ")
 
 
 @pytest.mark.parametrize(("variable", "with_cuda"), [("CXX", False), ("CC", True)])
 def test_open_quote_in_the_compilers_variable_is_reported(tiny, monkeypatch, variable, with_cuda):
     monkeypatch.setenv(variable, 'g++ "')
     message = rf'variable {variable}: No closing quotation: g\+\+ "'
-    with pytest.raises(ValueError, match=message):
-        tiny.load(with_cuda=with_cuda)
+    tiny.error(ValueError, match=message, with_cuda=with_cuda)
 
 
 def test_ninja_is_found_if_the_environment_is_not_activated(tiny, monkeypatch):
@@ -133,9 +129,8 @@ def test_ninja_is_found_if_the_environment_is_not_activated(tiny, monkeypatch):
 
 def test_missing_source_is_named(tiny):
     (tiny.folder / "other.cpp").unlink()
-    with pytest.raises(FileNotFoundError, match="there is no such source file") as error:
-        tiny.load()
-    assert (error.value.errno, error.value.filename) == (errno.ENOENT, tiny.sources[1])
+    error = tiny.error(FileNotFoundError, match="there is no such source file")
+    assert (error.errno, error.filename) == (errno.ENOENT, tiny.sources[1])
 
 
 ONE, TWO = "#define VALUE 1\n", "#define VALUE 2\n"
@@ -173,8 +168,7 @@ def test_compiler_that_changes_at_each_compilation_is_named(tiny, monkeypatch):
     # The file is busy while another call of the compiler starts.
     change = 'until echo "# changed" >> "$0"; do sleep 0.01; done'
     tiny.after_compilation(f'case "$*" in *other.cpp*) {wait};; esac; {change}')
-    with pytest.raises(RuntimeError, match=r"tiny: \S+/bin/c\+\+ kept changing while"):
-        tiny.load()
+    tiny.error(RuntimeError, match=r"tiny: \S+/bin/c\+\+ kept changing while")
 
 
 @pytest.mark.slow
@@ -236,8 +230,7 @@ def test_object_of_a_compiler_that_ends_with_an_error_is_not_linked(tiny):
     error = "other.cpp:1: error: refused"
     tiny.after_compilation(f"[ -e {flag} ] && {{ echo '{error}' >&2; exit 1; }}", "other.cpp")
     for _ in range(2):
-        with pytest.raises(jit_loader.CompileError, match=r"other\.cpp:1: error: refused"):
-            tiny.load()
+        tiny.error(match=r"other\.cpp:1: error: refused")
     flag.unlink()
     assert tiny.value() == 101
 
@@ -271,8 +264,7 @@ def test_undefined_function_is_an_error_while_another_thread_opens_a_library(
     monkeypatch.setattr(importlib.util, "module_from_spec", slow)
     tiny.write("other.cpp", 'long nowhere();\nextern "C" long other(void) { return nowhere(); }\n')
     try:
-        with pytest.raises(ImportError, match=r"nowhere\(\)"):
-            tiny.load()
+        tiny.error(ImportError, match=r"nowhere\(\)")
     finally:
         tested.set()
         thread.join()

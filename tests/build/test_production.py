@@ -25,9 +25,7 @@ def test_miss_names_the_difference_and_compiles_nothing(serving):
     serving.load()
     serving.forbid_compilation()
     serving.write("value.h", "#define VALUE 2\n")
-    with pytest.raises(RuntimeError) as raised:
-        serving.load()
-    first, reason, advice = str(raised.value).splitlines()
+    first, reason, advice = str(serving.error(RuntimeError)).splitlines()
     assert first.startswith("tiny has to be compiled, but JIT_LOADER_NO_COMPILE is set")
     assert reason.strip() == "value.h changed"
     assert "jit_loader export tiny --out DIR" in advice
@@ -48,8 +46,7 @@ def test_miss_names_the_difference_from_a_build_in_a_shared_cache(serving, tmp_p
 
 def test_first_load_of_a_name_is_refused_and_writes_nothing(serving):
     serving.forbid_compilation()
-    with pytest.raises(RuntimeError, match="it has never been built"):
-        serving.load()
+    serving.error(RuntimeError, match="it has never been built")
     assert not Path(cache_folder(), "tiny").exists()
 
 
@@ -76,16 +73,14 @@ def test_error_of_another_file_is_reported_instead_of_the_timeout(tiny, monkeypa
     monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", "0.5")
     tiny.write("module.cpp", "broken")
     tiny.change_compiler('case "$*" in *other.cpp*) sleep 60;; esac')
-    with pytest.raises(jit_loader.CompileError, match=r"module\.cpp:1: error: "):
-        tiny.load()
+    tiny.error(match=r"module\.cpp:1: error: ")
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "inf", "nan"])
 def test_invalid_timeout_is_refused_before_anything_is_compiled(tiny, monkeypatch, text):
     monkeypatch.setenv("JIT_LOADER_COMPILE_TIMEOUT", text)
     message = f"JIT_LOADER_COMPILE_TIMEOUT: '{text}' is not a positive number of seconds"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        tiny.load()
+    tiny.error(ValueError, match=re.escape(message))
     assert tiny.compiled() == []
 
 

@@ -147,8 +147,7 @@ def test_compiler_that_vanishes_during_a_build_is_an_error(tiny, monkeypatch, st
     monkeypatch.setenv("MAX_JOBS", "1")
     tiny.change_compiler(f"rm -f {compiler}; exit 1", step)
     tiny.error()
-    with pytest.raises(RuntimeError, match=r"compiler .* was not found"):
-        tiny.load()
+    tiny.error(RuntimeError, match=r"compiler .* was not found")
     tiny.restore_compiler()
     assert tiny.value() == 101
 
@@ -166,8 +165,7 @@ def test_load_after_a_failed_publication_is_right(tiny, monkeypatch, is_publishe
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fail)
-        with pytest.raises(OSError, match="Input/output"):
-            tiny.load()
+        tiny.error(OSError, match="Input/output")
     assert tiny.compiled() == ["module.cpp", "other.cpp"]
     assert tiny.value() == 101
     assert jit_loader.loaded("tiny").compiled is not is_published

@@ -82,8 +82,7 @@ def test_objects_shared_by_builds_count_once(tiny):
 def test_clean_leaves_no_file(tiny):
     tiny.settle()
     tiny.write("other.cpp", "int a = ;\n")
-    with pytest.raises(RuntimeError):
-        tiny.load()
+    tiny.error(RuntimeError)
     pruning.clean()
     assert not [path for path in Path(cache_folder()).rglob("*") if path.is_file()]
     tiny.write("other.cpp", 'extern "C" long other(void) { return 100; }\n')

@@ -52,8 +52,7 @@ def test_user_without_a_home_folder_is_told_to_name_a_cache(tiny, monkeypatch, t
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for name in ("", "~/cache"):
         monkeypatch.setenv("JIT_LOADER_CACHE", name)
-        with pytest.raises(FileNotFoundError, match="Set JIT_LOADER_CACHE to an absolute path"):
-            tiny.load()
+        tiny.error(FileNotFoundError, match="Set JIT_LOADER_CACHE to an absolute path")
     assert not os.path.lexists("~")
 
 
@@ -68,11 +67,9 @@ def test_cache_that_others_can_write_to_is_refused(tiny, python, tmp_path, monke
     assert f"{mode:04o}" in python("-c", LOAD, *tiny.sources).stderr
     with monkeypatch.context() as patch:
         patch.setattr(Memo, "read", lambda path: pytest.fail("the memo is read"))
-        with pytest.raises(PermissionError, match="chmod go-w"):
-            tiny.load()
+        tiny.error(PermissionError, match="chmod go-w")
     tiny.write("value.h", "#define VALUE 2\n")
-    with pytest.raises(PermissionError, match="chmod go-w"):
-        tiny.load()
+    tiny.error(PermissionError, match="chmod go-w")
     folder.chmod(0o700)
     assert tiny.value() == 102
 
@@ -99,8 +96,7 @@ def test_cache_of_another_user_is_refused(tiny, tmp_path, monkeypatch):
     if folder.stat().st_uid == 0:
         pytest.skip("files of root are trusted")
     tiny.write("value.h", "#define VALUE 2\n")
-    with pytest.raises(PermissionError, match="belongs to user"):
-        tiny.load()
+    tiny.error(PermissionError, match="belongs to user")
 
 
 def test_shared_cache_is_searched_before_a_build_and_never_written(tiny, tmp_path, monkeypatch):

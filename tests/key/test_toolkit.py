@@ -75,8 +75,7 @@ def test_nvcc_without_a_toolkit_is_refused_with_advice(tiny, folder, monkeypatch
     path = write(folder / "bin" / "nvcc", "#!/bin/sh\nexit 1\n")
     monkeypatch.setenv("PATH", f"{folder / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr(torch.version, "cuda", "13.0")
-    with pytest.raises(OSError, match=f"{path} does not print its Toolkit's folder. Name"):
-        tiny.load(with_cuda=True)
+    tiny.error(OSError, match=f"{path} does not print its Toolkit's folder. Name", with_cuda=True)
 
 
 def test_what_a_toolkit_lacks_is_found_in_pips_packages(folder, monkeypatch):

@@ -111,9 +111,9 @@ class Extension:
     def value(self, **options):
         return self.load(**options).value()
 
-    def error(self, **options):
-        """Returns the CompileError that load() raises."""
-        with pytest.raises(jit_loader.CompileError) as raised:
+    def error(self, kind=jit_loader.CompileError, match=None, **options):
+        """Returns the error that load() must raise, of this kind and with a text that matches."""
+        with pytest.raises(kind, match=match) as raised:
             self.load(**options)
         return raised.value
 

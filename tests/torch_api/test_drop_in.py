@@ -129,9 +129,8 @@ def test_changed_module_with_classes_is_refused_and_loads_in_a_new_process(tiny,
 
 def test_cuda_is_refused_if_pytorch_lacks_it(tiny, monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
-    with pytest.raises(RuntimeError, match="build without CUDA") as error:
-        tiny.load(with_cuda=True)
-    assert isinstance(error.value, OSError), "as torch.utils.cpp_extension.load raises"
+    error = tiny.error(RuntimeError, match="build without CUDA", with_cuda=True)
+    assert isinstance(error, OSError), "as torch.utils.cpp_extension.load raises"
     assert tiny.compiled() == []
 
 
