@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from tests.support.extension import binding
+from tests.support.extension import MODULE, OTHER, binding
 
 
 def test_error_lists_further_errors_and_ends_like_pytorchs(tiny):
@@ -33,17 +33,16 @@ def test_error_lists_further_errors_and_ends_like_pytorchs(tiny):
 
 
 def test_fixed_source_is_built_and_good_objects_and_builds_are_kept(tiny):
-    good = (tiny.folder / "other.cpp").read_text()
     tiny.write("other.cpp", "int a = ;\n")
     tiny.error()
     tiny.compiled()
-    tiny.write("other.cpp", good)
+    tiny.write("other.cpp", OTHER)
     first = tiny.load()
     assert tiny.compiled() == ["other.cpp"], "module.cpp was compiled before the error"
     tiny.write("other.cpp", "int a = ;\n")
     tiny.error()
     assert first.value() == 101
-    tiny.write("other.cpp", good)
+    tiny.write("other.cpp", OTHER)
     tiny.compiled()
     assert tiny.load() is first
     assert tiny.compiled() == []
@@ -75,15 +74,14 @@ def test_library_that_cannot_be_opened_is_a_compile_error(tiny, tmp_path):
     ],
 )
 def test_exception_of_a_modules_initialisation_is_raised_unchanged(tiny, kind, value):
-    text = (tiny.folder / "module.cpp").read_text()
     function = "PyErr_SetString" if value.startswith('"') else "PyErr_SetObject"
     raising = f"{function}(PyExc_{kind}, {value}); return nullptr;"
-    tiny.write("module.cpp", text.replace("return PyModule_Create(&definition);", raising))
+    tiny.write("module.cpp", MODULE.replace("return PyModule_Create(&definition);", raising))
     for compiled in (["module.cpp", "other.cpp"], []):
         error = tiny.error((ValueError, OSError), match=r"not here$")
         assert type(error).__name__ == ("PermissionError" if "13" in value else kind)
         assert tiny.compiled() == compiled
-    tiny.write("module.cpp", text)
+    tiny.write("module.cpp", MODULE)
     assert tiny.value() == 101
     assert tiny.compiled() == ["module.cpp"]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.extension import fork
+from tests.support.extension import OTHER, fork
 
 
 def value_or_error(tiny):
@@ -45,9 +45,8 @@ def test_waiting_process_raises_the_builders_error(tiny, build_and_wait):
 
 def test_source_fixed_during_the_build_gives_no_error(tiny, build_and_wait):
     """Both processes get the value of the corrected source."""
-    good = (tiny.folder / "other.cpp").read_text()
     tiny.write("other.cpp", "int a = ;\n")
-    fix = lambda: tiny.write("other.cpp", good)  # noqa: E731
+    fix = lambda: tiny.write("other.cpp", OTHER)  # noqa: E731
     assert build_and_wait(meanwhile=fix) == [101, 101]
 
 

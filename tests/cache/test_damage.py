@@ -13,7 +13,7 @@ import pytest
 import jit_loader
 from _jit_loader.build import job
 from _jit_loader.cache import FORMAT
-from tests.support.extension import fork
+from tests.support.extension import OTHER, fork
 
 DAMAGES = {
     "truncated": lambda data: data[: len(data) // 2],
@@ -25,10 +25,9 @@ DAMAGES = {
 
 def _fill(tiny, in_process):
     """Fills a cache with a good build, a failed build and all other files; returns their paths."""
-    good = (tiny.folder / "other.cpp").read_text()
     tiny.write("other.cpp", "int a = ;\n")
     assert isinstance(in_process(tiny.value), jit_loader.CompileError)
-    tiny.write("other.cpp", good)
+    tiny.write("other.cpp", OTHER)
     assert in_process(tiny.value) == 101
     time.sleep(0.05)
     assert in_process(tiny.value) == 101

@@ -6,20 +6,16 @@ import subprocess
 import pytest
 
 import jit_loader
+from tests.support.extension import MODULE, OTHER
 
 ODD = ["a b$HOME's (1)", 'say "hi"; x:y#b&{c}%', "-Übung\\数~[1]*?", "tab\t|here"]
-
-
-def _read(tiny, name):
-    return (tiny.folder / name).read_text()
 
 
 @pytest.mark.parametrize("odd", ODD)
 def test_paths_with_odd_characters_compile(tiny, odd):
     """The characters are in the names of the folders, the sources and a header."""
     for name, place in (("module.cpp", odd), ("other.cpp", odd), ("value.h", f"{odd}/inc {odd}")):
-        tiny.write(f"{place}/{odd}{name}", _read(tiny, name))
-        (tiny.folder / name).unlink()
+        (tiny.folder / name).rename(tiny.write(f"{place}/{odd}{name}", ""))
     folder = tiny.folder / odd
     sources = [str(folder / f"{odd}{name}") for name in ("module.cpp", "other.cpp")]
     include = folder / f"inc {odd}"
@@ -75,7 +71,7 @@ def _run_again(message):
 
 @pytest.mark.parametrize("other", ["sub/module.cpp", "module.cc", "sub/module.cxx"])
 def test_sources_with_the_same_basename_compile(tiny, other):
-    tiny.write(other, _read(tiny, "other.cpp"))
+    tiny.write(other, OTHER)
     sources = [tiny.sources[0], str(tiny.folder / other), str(tiny.write("module_2.cpp", ""))]
     assert jit_loader.load("tiny", sources).value() == 101
     tiny.write(other, 'extern "C" long other(void) { return 200; }\n')
@@ -130,8 +126,7 @@ def test_invalid_name_is_refused(tiny, tmp_path, name, is_module):
 def test_longest_allowed_name_loads_and_longer_ones_are_refused(tiny):
     """Python limits the length of a module's name, and the file system that of a library's."""
     name = "n" * 200
-    module = _read(tiny, "module.cpp").replace("PyInit_tiny", f"PyInit_{name}")
-    tiny.write("module.cpp", module)
+    tiny.write("module.cpp", MODULE.replace("PyInit_tiny", f"PyInit_{name}"))
     assert jit_loader.load(name, tiny.sources).value() == 101
     for is_module in (True, False):
         with pytest.raises(ValueError, match="has 201 characters"):

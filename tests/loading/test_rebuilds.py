@@ -13,7 +13,7 @@ from _jit_loader import this_process
 from _jit_loader.build.inputs.compilers import linked_files, nvcc_compiler
 from _jit_loader.build.inputs.records import Clock, user_file_filter
 from _jit_loader.key.roots import Roots
-from tests.support.extension import OTHER, program
+from tests.support.extension import MODULE, OTHER, program
 
 
 def test_edit_recompiles_only_the_sources_that_read_the_file(tiny):
@@ -301,8 +301,7 @@ def test_edit_in_a_copy_of_the_project_is_not_hidden_by_the_original(tiny, tmp_p
 
 @pytest.mark.slow
 def test_copy_of_a_project_can_name_a_file_of_the_original(tiny, tmp_path):
-    module = (tiny.folder / "module.cpp").read_text()
-    tiny.write("module.cpp", module.replace("value.h", str(tiny.folder / "value.h")))
+    tiny.write("module.cpp", MODULE.replace("value.h", str(tiny.folder / "value.h")))
     tiny.settle()
     copy = tmp_path / "copy"
     shutil.copytree(tiny.folder, copy)
@@ -335,9 +334,8 @@ template <class T> struct Counter { static T count; };
 template <class T> T Counter<T>::count = 0;
 inline long next_inline() { static long count = 0; return ++count; }
 """
-    text = (tiny.folder / "module.cpp").read_text()
     count = "(++Counter<long>::count + 10 * next_inline())"
-    tiny.write("module.cpp", statics + text.replace("VALUE + other()", f"100 * VALUE + {count}"))
+    tiny.write("module.cpp", statics + MODULE.replace("VALUE + other()", f"100 * VALUE + {count}"))
     old = tiny.load()
     assert [old.value(), old.value()] == [111, 122]
     tiny.write("value.h", "#define VALUE 2\n")
@@ -409,7 +407,7 @@ def test_change_after_a_compilation_is_noticed_if_the_clock_of_the_file_is_slow(
     """The files and the cache may be on servers whose clocks differ: contents count too."""
     monkeypatch.setattr(Clock, "has_seen_change", lambda *_: False)
     new = tiny.folder / "new"
-    new.write_text((tiny.folder / "other.cpp").read_text().replace("100", "200"))
+    new.write_text(OTHER.replace("100", "200"))
     tiny.after_compilation(f"[ -e {new} ] && mv {new} {tiny.folder}/other.cpp", "other.cpp")
     value = tiny.value()
     assert not new.exists()
