@@ -39,8 +39,8 @@ def update_compile_commands(request, ninja_file):
     with contextlib.suppress(OSError, *malformed), build_lock(folder, COMPILE_COMMANDS):
         text = read_text(path)
         entries = json.loads(text or "[]")
-        ours = (number for number, entry in enumerate(entries) if _is_ours(entry, request))
-        place = next(ours, len(entries))
+        ours = [number for number, entry in enumerate(entries) if _is_ours(entry, request)]
+        place = ours[0] if ours else len(entries)
         kept = [entry for entry in entries if not _is_ours(entry, request)]
         kept[place:place] = _commands(request, ninja_file)
         new_text = json.dumps(kept, indent=1) + "\n"

@@ -27,12 +27,13 @@ INCLUDE = "#pragma jit_loader include "  # replaces the first #include of a head
 # Kept in the text for the splitter: crt/host_defines.h makes attributes of them.
 _SPACES = ("__host__", "__device__", "__global__", "__shared__", "__constant__", "__managed__")
 # Kept in the host's pass: a line more in a kernel changes the numbers in TORCH_CHECK's messages.
-_LINE = "__LINE__"
+# The brackets make it an error in a condition.
+_LINE = "#undef __LINE__\n#define __LINE__ __LINE__[]\n"
 _MARKER = re.compile(r'# (\d+) "((?:[^"\\]|\\.)*)"(.*)')
 _NAME = re.compile(r'#\s*include\s*(?:"([^"\n]+)"|<([^>\n]+)>)')
 _DEFINED = re.compile(r"^#define (\w+)", re.MULTILINE)
 _MACRO = re.compile(r"#(?:define|undef) (\w+)")
-_ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__|#\s*(?:el)?if.*__LINE__")
+_ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__")
 # Runs without the headers may not see the file. CCCL has a macro _CCCL_HAS_INCLUDE.
 _OF_FILES = re.compile(r"has_(?:include|embed)", re.IGNORECASE)
 # The order counts: assert.h can be included again.
@@ -155,8 +156,8 @@ def _key(source, texts, command, architecture, settings):
 
 def _kept(architecture):
     """Returns the text that keeps some macros as they are written."""
-    names = _SPACES if architecture else (*_SPACES, _LINE)
-    return "".join(f"#undef {name}\n#define {name} {name}\n" for name in names)
+    kept = "".join(f"#undef {name}\n#define {name} {name}\n" for name in _SPACES)
+    return kept if architecture else kept + _LINE
 
 
 def _known(key):
@@ -178,7 +179,8 @@ def _run(macros, mirror, source):
     is_known = all(path.startswith(macros.folder) for path in found.headers)
     if result.returncode != 0 or not is_known or found.before != macros.included:
         return None
-    names = {*_DEFINED.findall(result.stdout.decode(errors="replace"))} - {*_SPACES}
+    names = {*_DEFINED.findall(result.stdout.decode(errors="replace"))}
+    names -= {*_SPACES} - found.of_user
     return Preprocessed(found.text, found.before, macros.headers, " ".join(sorted(names)))
 
 
@@ -251,6 +253,7 @@ class _Output:
         first: the macros that are defined before the source.
         macros: {name in #include: the macros that this header of the system defines}.
         headers: the paths of the system's headers.
+        of_user: the names of the user's macros.
     """
 
     def __init__(self, output, mirror, paths):
@@ -291,7 +294,7 @@ class _Output:
                 self._kept.append("")
             else:
                 self._kept.append(line)
-        self.text = "\n".join(self._kept)
+        self.text, self.of_user = "\n".join(self._kept), self._user.keys()
 
     def _include(self, name, is_systems):
         """Notes an #include; returns the list of the macros that it defines, or None.
