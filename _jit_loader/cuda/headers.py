@@ -30,12 +30,12 @@ _REAL = re.compile(
     r"|type_traits|limits|utility|tuple|array|numeric|bit|concepts|compare|initializer_list"
     r"|numbers|ratio|cfloat|float\.h|cstdint|cstddef|stddef\.h|bits/.*"
 )
-_BUILT_IN = (  # NVRTC has the functions
+BUILT_IN = (  # NVRTC has the functions
     *("cmath", "cstring", "cstdlib", "cstdio", "cassert"),
     *("math.h", "string.h", "stdlib.h", "stdio.h", "assert.h"),
 )
 _EMPTY = (
-    *("stdint.h", "wchar.h", "time.h", "errno.h", "ctype.h", "limits.h", "sys/types.h", *_BUILT_IN),
+    *("stdint.h", "wchar.h", "time.h", "errno.h", "ctype.h", "limits.h", "sys/types.h", *BUILT_IN),
     *("features.h", "bits/os_defines.h", "climits", "iosfwd", "new", "ext/alloc_traits.h"),
 )
 # Headers that are read if the device code has one of these words.
@@ -70,46 +70,6 @@ _OF_NVRTC = re.compile(
     r"#define (?:__cplusplus|__STDC\w*|_GNU_SOURCE|__CUDA\w*|__cpp_\w+|__EXCEPTIONS|__GNU[CG]\w*"
     r"|linux|unix)\b"
 )
-_INTEGERS = "typedef long intptr_t, intmax_t; typedef unsigned long uintptr_t, uintmax_t;\n"
-_INTEGERS += "".join(
-    f"typedef {sign} {kind} {name}{bits}_t, {name}_least{bits}_t, {name}_fast{bits}_t;\n"
-    for kind, bits in (("char", 8), ("short", 16), ("int", 32), ("long", 64))
-    for sign, name in (("signed", "int"), ("unsigned", "uint"))
-)
-_LIMITS_OF_FLOATS = """\
-#pragma once
-#define FLT_MAX 0x1.fffffep127f
-#define FLT_MIN 0x1p-126f
-#define FLT_EPSILON 0x1p-23f
-#define DBL_MAX 0x1.fffffffffffffp1023
-#define DBL_MIN 0x1p-1022
-#define DBL_EPSILON 0x1p-52
-"""
-# For cuda_kernel, which needs no g++.
-OF_C = {
-    **dict.fromkeys((*_BUILT_IN, "stddef.h"), "#pragma once\n"),
-    **dict.fromkeys(("cfloat", "float.h"), _LIMITS_OF_FLOATS),
-    "stdint.h": f"#pragma once\n{_INTEGERS}",
-    "cstdint": f"#pragma once\n#include <stdint.h>\nnamespace std {{\n{_INTEGERS}}}\n",
-    "cstddef": "#pragma once\nnamespace std { using ::size_t; using ::ptrdiff_t; }\n",
-}
-_OF_CCCL = """\
-#pragma once
-#include <cuda/std/{}>
-namespace cuda {{ namespace std {{}} }}
-namespace std {{ using namespace cuda::std; }}
-"""
-
-
-def of_cccl(folders):
-    """Returns {name: text} of the headers of the C++ library that cuda_kernel may include.
-
-    They are CCCL's, of cuda/std. folders: of CUDA's headers.
-    """
-    paths = (os.path.join(folder, "cuda", "std") for folder in folders)
-    path = next(filter(os.path.isdir, paths), None)
-    names = {name for name in os.listdir(path) if name[0] != "_"} if path else set()
-    return {name: _OF_CCCL.format(name) for name in names - OF_C.keys()}
 
 
 def with_headers(program, names, paths, words, more=""):

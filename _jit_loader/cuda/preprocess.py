@@ -104,9 +104,10 @@ def _preprocess(source, texts, command, architecture, settings):
     paths = [path for path, _ in texts]
     files = list(map(os.path.realpath, paths))
     of_files = any(_OF_FILES.search(text) for _, text in texts)
-    known = None if of_files else _known(key)
-    if known and (found := _with_edited_lines(known, dict(texts))):
-        return found
+    macros = None if of_files else _known(key)
+    last = macros and read_checked(os.path.join(macros.folder, LAST))
+    if last and (text := edited_lines.preprocessed(dict(texts), last)):
+        return Preprocessed(text, macros.included, macros.headers, last["macros"])
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as mirror:
         for path, text in texts:
             os.makedirs(os.path.dirname(mirror + path), exist_ok=True)
@@ -114,29 +115,16 @@ def _preprocess(source, texts, command, architecture, settings):
                 file.write(text)
             # With #pragma once, g++ takes headers of the same time and text for one.
             os.utime(mirror + path, (0, files.index(os.path.realpath(path))))
-        if known and (found := _run(known, mirror, source)):
-            _keep(known, texts, found)
-            return found
-        macros, expected = _read_headers(key, mirror, source, paths, command, architecture)
-        found = _run(macros, mirror, source)
-    if found is None or _code(found.text, of_files) != _code(expected, of_files):
-        raise NotUnderstood("a condition or macro depends on the order of the system's headers")
-    write_checked(os.path.join(macros.folder, RECORD), macros._asdict())
-    _keep(macros, texts, found)
-    return found
-
-
-def _keep(macros, texts, found):
-    """Keeps a Preprocessed text, for edited_lines.py."""
+        found = macros and _run(macros, mirror, source)
+        if not found:
+            macros, expected = _read_headers(key, mirror, source, paths, command, architecture)
+            found = _run(macros, mirror, source)
+            if found is None or _code(found.text, of_files) != _code(expected, of_files):
+                raise NotUnderstood("a condition or macro depends on the order of headers")
+            write_checked(os.path.join(macros.folder, RECORD), macros._asdict())
     last = {"texts": dict(texts), "text": found.text, "macros": found.macros}
     write_checked(os.path.join(macros.folder, LAST), last)
-
-
-def _with_edited_lines(macros, texts):
-    """Returns the Preprocessed text if that of an earlier version tells it, else None."""
-    last = read_checked(os.path.join(macros.folder, LAST))
-    text = last and edited_lines.preprocessed(texts, last)
-    return text and Preprocessed(text, macros.included, macros.headers, last["macros"])
+    return found
 
 
 def _code(text, with_numbers):

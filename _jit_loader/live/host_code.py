@@ -40,6 +40,9 @@ _CONSTANT = re.compile(
 )
 # A line number that is no token of the preprocessed text.
 _LINES = re.compile(r"__builtin_LINE|source_location")
+# The number of a line as an argument, which cuda/preprocess.py keeps. Other uses, such as an enum,
+# may be code of the device too.
+_IN_A_MESSAGE = re.compile(r"[(,]\s*__LINE__\[\](?=\s*[,)])")
 _MARKER = re.compile(r"#\s*(\d+)")
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
 # The folder of a text of load_inline, which __FILE__ names, and the id that cuda/halves.py makes of
@@ -65,7 +68,9 @@ def host_code(source, texts, command):
     if any(map(_LINES.search, texts.values())):
         raise NotUnderstood("the host code may use line numbers")
     found = preprocess(source, texts, command, architecture=None)
-    return "\n".join([*HostCode(found.text).tokens(), repr(found.before)])
+    is_plain = "__LINE__" not in _IN_A_MESSAGE.sub("", found.text)
+    lines = [] if is_plain else line_numbers(source, texts, command)
+    return "\n".join([*HostCode(found.text).tokens(), repr(found.before), repr(lines)])
 
 
 def line_numbers(source, texts, command):

@@ -17,7 +17,11 @@ int not_compiled = 5;
 #endif
 /* A comment's line:
 int in_comment = 6;
+// more
 */
+#define $A 1
+#include "twice.h"
+#include "./twice.h"
 const char* raw = "a";
 KERNEL void f(float* x) {
   __shared__ float s[32];
@@ -32,14 +36,17 @@ KERNEL void f(float* x) {
 }
 int line = __LINE__;
 """
-PART = "#pragma once\n__device__ int part() {\n  return 3;\n}\n"
+FILES = {
+    "/project/a.cu": TEXT,
+    "/project/part.h": "#pragma once\n__device__ int part() {\n  return 3;\n}\n",
+    "/project/twice.h": "static int twice = 7;\n",
+}
 COMMAND = ["nvcc", "-std=c++17", "-gencode=arch=compute_80,code=sm_80", "-I/project", "-c"]
 COMMAND += ["/project/a.cu", "-o", "a.o"]
 KNOWN = {
     "a number": ("x[0] = 1;", "x[0] = 10;"),
     "a comment": ("// one", "// TWICE(another)"),
     "more code": ("s[3] = 4;", "for (int i = 0; i < 4; i++) s[i] = x[i] * part();"),
-    "less code": ("  x[0] = 1; // one", ""),
     "a header": ("return 3;", "return 30;"),
     "shared memory": ("__shared__ float s[32];", "__shared__ float s[64];"),
 }
@@ -52,6 +59,10 @@ OF_GCC = {
     "not compiled": ("not_compiled = 5;", "not_compiled = 50;"),
     "in a comment": ("in_comment = 6;", "in_comment = 60;"),
     "a comment's end": ("int in_comment = 6;", "*/ int in_comment = 6;"),
+    "a comment's end in a comment": ("// more", "// more */ int x;"),
+    "another macro's name": ("x[0] = 1;", "x[0] = $A;"),
+    "a file that is included twice": ("twice = 7;", "twice = 70;"),
+    "an emptied line": ("  x[0] = 1; // one", ""),
     "a literal": ('"a"', '"b"'),
     "a directive": ("#define TWICE(x) ((x) + (x))", "#define TWICE(x) (2 * (x))"),
     "a line that goes on": ("// one", "// one \\"),
@@ -60,8 +71,8 @@ OF_GCC = {
 
 
 def text_of(old="", new="", architecture="80"):
-    assert not old or TEXT.count(old) + PART.count(old) == 1
-    texts = {"/project/a.cu": TEXT.replace(old, new), "/project/part.h": PART.replace(old, new)}
+    assert not old or "".join(FILES.values()).count(old) == 1
+    texts = {path: text.replace(old, new) for path, text in FILES.items()}
     return preprocess("/project/a.cu", texts, COMMAND, architecture).text
 
 
