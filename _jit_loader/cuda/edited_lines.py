@@ -14,7 +14,7 @@ _WORD = re.compile(r"[^\W\d]\w*")
 _NOT_PLAIN = re.compile(r"""[#"'\\$]|[^\t\r\f\v -~]|/\*|\*/|\?\?|%:|__[A-Z]|__has_|_Pragma""")
 # Of a file: directives that change the numbers of lines, a lone CR, which g++ takes for the end of
 # a line, and raw strings, in which nothing is a comment.
-_OTHER_LINES = re.compile(r"(?:#|%:|\?\?=)[^\w]*(?:line\b|\d)|\r(?!\n)|R\"")
+_OTHER_LINES = re.compile(r"(?:#|%:|\?\?=)[^\w]*(?:line\b|\d)|\r(?!\n)|R(?:\\\s+)*\"")
 
 
 def preprocessed(texts, last):
