@@ -30,11 +30,7 @@ def square_sum(function):
 
 @pytest.mark.parametrize(
     ("in_dims", "shapes"),
-    [
-        ((0, None), ((5, 3), (3,))),
-        ((0, 0), ((5,), (5, 2, 3))),
-        ((-1, None), ((3, 5), ())),
-    ],
+    [((0, None), ((5, 3), (3,))), ((0, 0), ((5,), (5, 2, 3))), ((-1, None), ((3, 5), ()))],
 )
 def test_vmap_aligns_arguments_of_other_ranks(in_dims, shapes, device):
     a, b = (torch.randn(shape, device=device) for shape in shapes)

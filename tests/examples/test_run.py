@@ -30,8 +30,7 @@ def test_examples_import_no_private_module_and_leave_sys_path_alone():
 
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 @pytest.mark.parametrize(
-    "command",
-    ["run_add2 --n 77", "run_add2 --n 0", TRILINEAR, f"{TRILINEAR} --n 0 --features 0"],
+    "command", ["run_add2 --n 77", "run_add2 --n 0", TRILINEAR, f"{TRILINEAR} --n 0 --features 0"]
 )
 def test_takes_every_dtype_and_size(command, dtype, call_example, capsys):
     call_example(*command.split(), "--dtype", dtype)

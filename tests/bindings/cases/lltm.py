@@ -10,13 +10,7 @@ from tests.bindings.case import Case, unit
 
 def shapes(batch, features, state, flat_bias=False):
     bias = (3 * state,) if flat_bias else (1, 3 * state)
-    return (
-        (batch, features),
-        (3 * state, state + features),
-        bias,
-        (batch, state),
-        (batch, state),
-    )
+    return ((batch, features), (3 * state, state + features), bias, (batch, state), (batch, state))
 
 
 def draw(position, shape, dtype, device):
