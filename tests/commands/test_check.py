@@ -125,15 +125,13 @@ def test_without_compute_sanitizer_the_error_has_install_advice(tmp_path, monkey
     if os.path.exists("/usr/local/cuda/bin/compute-sanitizer"):
         pytest.skip("compute-sanitizer in /usr/local/cuda is always found")
     assert main(["check", __file__]) == 1
-    err = capfd.readouterr().err
-    assert "compute-sanitizer was not found; install the CUDA Toolkit" in err
+    assert "compute-sanitizer was not found; install the CUDA Toolkit" in capfd.readouterr().err
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("element", ["1024", str(FAR)], ids=["next", "far"])
 def test_a_write_past_the_end_of_a_tensor_is_found(tmp_path, python, element):
-    project = write_project(tmp_path / "project")
-    settings = {"cwd": project, "JIT_LOADER_CACHE": str(tmp_path)}
+    settings = {"cwd": write_project(tmp_path / "project"), "JIT_LOADER_CACHE": str(tmp_path)}
     finished = python(*CHECK, element, **settings)
     assert finished.returncode == 1, finished.stderr
     assert "Invalid __global__ write of size 4 bytes" in finished.stderr

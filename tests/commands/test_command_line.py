@@ -23,8 +23,6 @@ from _jit_loader.key.request import Request
 from _jit_loader.report.text import format_age, format_size, parse_age, parse_size
 from tests.support.extension import MODULE, OTHER, ROOT, binding, program, write
 
-KERNEL = "long answer() { return 42; }\n"
-
 
 def source_of(name):
     return binding(name, "long answer();\n", "answer();")
@@ -33,13 +31,7 @@ def source_of(name):
 @pytest.fixture
 def command(capsys):
     """Runs a command in this process; returns its exit code, stdout and stderr."""
-
-    def run(*arguments):
-        code = main(list(arguments))
-        captured = capsys.readouterr()
-        return code, captured.out, captured.err
-
-    return run
+    return lambda *arguments: (main([*arguments]), *capsys.readouterr())
 
 
 @pytest.fixture
@@ -48,7 +40,7 @@ def project(cache, tmp_path):
     folder = tmp_path / "project"
     for name in ("one", "two"):
         write(folder / "bindings" / f"{name}.cpp", source_of(name))
-        write(folder / "kernels" / f"{name}_cpu.cpp", KERNEL)
+        write(folder / "kernels" / f"{name}_cpu.cpp", "long answer() { return 42; }\n")
     write(folder / "bindings" / "__init__.py", "")
     flag = "from jit_loader import load_op\nload_op('two', extra_cflags=['-DTWO'])\n"
     write(folder / "bindings" / "two.py", "print('importing two')\n" + flag)
@@ -217,8 +209,7 @@ def test_build_in_a_project_without_ops_succeeds(tmp_path, monkeypatch):
 
 
 def test_op_that_is_named_twice_is_built_once(project, run_in):
-    finished = run_in(project, "build", "one", "one")
-    assert finished.stderr.count("one: first build: built in ") == 1
+    assert run_in(project, "build", "one", "one").stderr.count("one: first build: built in ") == 1
 
 
 @pytest.mark.slow

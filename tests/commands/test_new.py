@@ -20,12 +20,7 @@ def files_below(folder):
 def new(tmp_path, monkeypatch, capsys):
     """Returns a function that runs new in an empty folder; it returns exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
-
-    def run(*arguments):
-        code = main(["new", *arguments])
-        return (code, *capsys.readouterr())
-
-    return run
+    return lambda *arguments: (main(["new", *arguments]), *capsys.readouterr())
 
 
 def test_new_writes_the_files_of_an_op_and_its_helpers(new, tmp_path):
