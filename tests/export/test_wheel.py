@@ -13,8 +13,32 @@ from _jit_loader.commands import main
 from _jit_loader.key import toolchain
 from tests.support.extension import ROOT, write
 
-# Uses Python's operators on tensors, so that no PyTorch header has to be compiled.
-BINDING = """\
+FILES = {
+    # Replaces the project's own, which takes 15 s to compile.
+    "bindings/autograd.cpp": """\
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "autograd", nullptr, -1};
+PyMODINIT_FUNC PyInit_autograd(void) { return PyModule_Create(&definition); }
+""",
+    "bindings/autograd.py": """\
+from .shared.loader import load_op
+load_op("autograd")
+def shared(): return None  # not compiled yet: ops are recorded in Python
+""",
+    # An op without a Python function, whose wrapper imports an op later in the alphabet.
+    "bindings/early.cpp": """\
+#include <Python.h>
+static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "early", ONE == 1 ? "one" : "two", -1};
+PyMODINIT_FUNC PyInit_early(void) { return PyModule_Create(&definition); }
+""",
+    "bindings/early.py": """\
+from .plus import plus
+from .shared.loader import load_op
+compiled = load_op("early", defines={"ONE": True})
+""",
+    "bindings/__init__.py": "",
+    # Uses Python's operators on tensors, so that no PyTorch header has to be compiled.
+    "bindings/plus.cpp": """\
 #include <Python.h>
 #include "kernels/add.h"
 static PyObject* forward(PyObject*, PyObject* args) {
@@ -28,8 +52,8 @@ static PyMethodDef methods[] = {{"forward", forward, METH_VARARGS, ""},
                                 {nullptr, nullptr, 0, nullptr}};
 static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "plus", nullptr, -1, methods};
 PyMODINIT_FUNC PyInit_plus(void) { return PyModule_Create(&definition); }
-"""
-WRAPPER = '''\
+""",
+    "bindings/plus.py": '''\
 from .shared.differentiable import differentiable
 
 
@@ -41,36 +65,7 @@ def plus(a, b):
 @plus.gradient
 def _(grad):
     return grad, grad
-'''
-# Replaces the project's own, which takes 15 s to compile.
-AUTOGRAD = """\
-#include <Python.h>
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "autograd", nullptr, -1};
-PyMODINIT_FUNC PyInit_autograd(void) { return PyModule_Create(&definition); }
-"""
-AUTOGRAD_WRAPPER = """\
-from .shared.loader import load_op
-load_op("autograd")
-def shared(): return None  # not compiled yet: ops are recorded in Python
-"""
-# An op without a Python function, whose wrapper imports an op later in the alphabet.
-EARLY = """\
-#include <Python.h>
-static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "early", ONE == 1 ? "one" : "two", -1};
-PyMODINIT_FUNC PyInit_early(void) { return PyModule_Create(&definition); }
-"""
-FILES = {
-    "bindings/autograd.cpp": AUTOGRAD,
-    "bindings/autograd.py": AUTOGRAD_WRAPPER,
-    "bindings/early.cpp": EARLY,
-    "bindings/early.py": """\
-from .plus import plus
-from .shared.loader import load_op
-compiled = load_op("early", defines={"ONE": True})
-""",
-    "bindings/__init__.py": "",
-    "bindings/plus.cpp": BINDING,
-    "bindings/plus.py": WRAPPER,
+''',
     "bindings/alias.py": "from .plus import plus as alias  # é\r\n",
     "bindings/broken.cpp": "int a = ;\n",
     "bindings/broken.py": "",
