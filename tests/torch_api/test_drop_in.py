@@ -12,11 +12,6 @@ from _jit_loader.build.pytorch import cpp_extension as pytorch
 from _jit_loader.torch_api.inline import source_texts
 from tests.support.extension import binding
 
-PROGRAM = """\
-#include <cstdio>
-int main() { std::puts("standalone"); }
-"""
-
 
 @pytest.mark.parametrize("function", ["load", "load_inline"])
 def test_signature_begins_with_pytorchs(function):
@@ -80,7 +75,7 @@ def test_unknown_name_of_loaded_names_what_is_loaded(tiny):
 
 def test_standalone_program_is_built_and_cached(cache, tmp_path):
     source = tmp_path / "program.cpp"
-    source.write_text(PROGRAM)
+    source.write_text('#include <cstdio>\nint main() { std::puts("standalone"); }\n')
     options = {"is_python_module": False, "is_standalone": True}
     path = jit_loader.load("my-program.1", [source], **options)
     assert subprocess.check_output([path], text=True) == "standalone\n"
@@ -107,8 +102,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
 @pytest.mark.slow
 def test_changed_module_with_classes_is_refused_and_loads_in_a_new_process(tiny, python):
     """pybind11 registers a class only once in a process and otherwise raises ImportError."""
-    source = tiny.write("held.cpp", CLASS)
-    sources = [str(source), str(tiny.folder / "other.cpp")]
+    sources = [str(tiny.write("held.cpp", CLASS)), tiny.sources[1]]
     module = jit_loader.load("held", sources)
     assert module.Held.__module__ == "held"
     tiny.write("other.cpp", 'extern "C" long other(void) { return 200; }\n')
@@ -136,8 +130,7 @@ def test_cuda_is_refused_if_pytorch_lacks_it(tiny, monkeypatch):
 
 def inline(value=1, before="", **options):
     options.setdefault("no_implicit_headers", True)
-    text = binding("inlined", before, value=value)
-    return jit_loader.load_inline("inlined", text, **options)
+    return jit_loader.load_inline("inlined", binding("inlined", before, value=value), **options)
 
 
 def test_changed_inline_source_is_another_build(cache):
@@ -183,14 +176,10 @@ def test_inline_texts_equal_those_of_pytorch(tmp_path, functions):
 
 
 def test_unsupported_builds_are_passed_to_pytorch(monkeypatch):
-    calls = []
-    for function in ("load", "load_inline"):
-        monkeypatch.setattr(
-            pytorch.cpp_extension(),
-            f"{function}_before_jit_loader",
-            lambda name, **arguments: calls.append(arguments),
-            raising=False,
-        )
+    calls, module = [], pytorch.cpp_extension()
+    record = lambda name, **arguments: calls.append(arguments)  # noqa: E731
+    for function in ("load_before_jit_loader", "load_inline_before_jit_loader"):
+        monkeypatch.setattr(module, function, record, raising=False)
     jit_loader.load("sycl", ["kernel.sycl"], extra_sycl_cflags=["-O2"])
     jit_loader.load("sycl", ["kernel.cpp"], with_sycl=True)
     jit_loader.load_inline("sycl", "", sycl_sources="text")
