@@ -24,10 +24,8 @@ from _jit_loader.commands import main
 from tests.support.extension import PYTHON, write
 
 INCLUDE = "#include <torch/extension.h>\n"
-HEADER = (
-    PYTHON
-    + """\
-#pragma once
+HEADER = f"""\
+{PYTHON}#pragma once
 #include "part.h"
 #ifdef MENTIONED
 #define SOURCE_VALUE MENTIONED
@@ -35,7 +33,6 @@ HEADER = (
 #define SOURCE_VALUE PART
 #endif
 """
-)
 MODULE = """\
 static PyObject* value(PyObject*, PyObject*) { return PyLong_FromLong(SOURCE_VALUE); }
 static PyMethodDef methods[] = {{"value", value, METH_NOARGS, ""}, {nullptr, nullptr, 0, nullptr}};

@@ -85,9 +85,8 @@ def test_ops_of_a_wrapper_are_loaded_without_a_compiler(node):
     for environment in ({}, {"CC": "gcc"}, {"JIT_LOADER_CACHE": "/proc/nothing"}):
         finished = node(USE, **environment)
         assert finished.stdout.startswith(f"42 {node.export}"), finished.stderr
-    assert list((node.cache / FORMAT / "memos").iterdir()), (
-        "without a memo, the next load reads all contents again"
-    )
+    memos = list((node.cache / FORMAT / "memos").iterdir())
+    assert memos, "without a memo, the next load reads all contents again"
 
 
 def test_other_users_can_read_the_files(made):
@@ -149,8 +148,7 @@ def test_damaged_file_is_not_loaded(made, node, name):
 
 
 def test_failed_export_keeps_the_other_builds(tmp_path, monkeypatch, capsys):
-    project = write_project(tmp_path / "project")
-    monkeypatch.chdir(project)
+    monkeypatch.chdir(write_project(tmp_path / "project"))
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     out = tmp_path / "out"
     assert main(["export", "one", "other", "--out", str(out)]) == 1

@@ -67,9 +67,7 @@ def edit(path, old, new):
 MODULE = binding(
     "tiny", '#include "value.h"\nextern "C" long other(void);\n', value="VALUE + other()"
 )
-OTHER = """\
-extern "C" long other(void) { return 100; }
-"""
+OTHER = 'extern "C" long other(void) { return 100; }\n'
 COMPILER = """\
 #!/bin/sh
 echo "$@" >> "${{0%/*}}/calls"
