@@ -59,8 +59,7 @@ def test_limit_on_the_size_of_files_is_named_and_leaves_nothing_that_is_reused(
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
         return tiny.value()
 
-    error = in_process(load)
-    assert "File size limit exceeded" in str(error)
+    assert "File size limit exceeded" in str(in_process(load))
     assert in_process(tiny.value) == 101
 
 

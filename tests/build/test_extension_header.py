@@ -56,8 +56,7 @@ def test_header_is_without_the_frontend_unless_it_is_needed_or_asked_for(value, 
 
 
 def test_load_inline_has_the_header_without_the_frontend(value):
-    module = jit_loader.load_inline("inline", binding("inline", value="FRONTEND + 3"))
-    assert module.value() == 3
+    assert jit_loader.load_inline("inline", binding("inline", value="FRONTEND + 3")).value() == 3
 
 
 def test_error_that_names_the_frontend_is_repeated_once_with_the_complete_header(value, tiny):

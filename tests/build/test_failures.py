@@ -193,8 +193,7 @@ def test_traceback_of_a_compile_error_has_one_frame_of_the_loader(tiny, load):
     options = {} if load == "load" else {"no_implicit_headers": True}
     with pytest.raises(jit_loader.CompileError) as caught:
         getattr(jit_loader, load)("tiny", sources, **options)
-    frames = [entry.name for entry in caught.traceback]
-    assert frames[-1] == load
+    assert caught.traceback[-1].name == load
     assert len([entry for entry in caught.traceback if "_jit_loader" in str(entry.path)]) == 1
     assert caught.value.__cause__ is None
     assert caught.value.__suppress_context__
@@ -210,8 +209,7 @@ def test_traceback_of_a_refused_argument_has_one_frame_of_the_loader(tiny):
     ]:
         with pytest.raises((ValueError, FileNotFoundError, AssertionError)) as caught:
             call()
-        frames = [entry.name for entry in caught.traceback]
-        assert frames[1:] == ["<lambda>", last], caught.value
+        assert [entry.name for entry in caught.traceback][1:] == ["<lambda>", last], caught.value
 
 
 def test_traceback_of_an_unexpected_error_keeps_the_loaders_frames(tiny):

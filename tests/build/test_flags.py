@@ -20,8 +20,7 @@ def test_only_clang_links_an_openmp_runtime(tiny, version, linked):
     ("flag", "message"), [('-DX="a', 'No closing quotation: -DX="a'), ("-DX\n-DY", "line break")]
 )
 def test_argument_of_an_invalid_flag_is_named(tiny, argument, flag, message):
-    error = tiny.error(ValueError, match=message, **{argument: [flag]})
-    assert argument in str(error)
+    assert argument in str(tiny.error(ValueError, match=message, **{argument: [flag]}))
     assert tiny.compiled() == []
 
 

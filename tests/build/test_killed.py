@@ -17,8 +17,6 @@ from _jit_loader.cache import lock
 from _jit_loader.system.processes import tree
 from tests.support.extension import fork
 
-STEPS = pytest.mark.parametrize("step", ["compilation", "link"])
-
 
 def _start(function):
     def run():
@@ -68,7 +66,7 @@ def test_cache_works_after_a_kill_between_any_two_changes_to_it(tiny, in_process
     assert tiny.incomplete() == []
 
 
-@STEPS
+@pytest.mark.parametrize("step", ["compilation", "link"])
 @pytest.mark.parametrize(
     ("kind", "limit"),
     [(signal.SIGKILL, ""), (signal.SIGTERM, ""), (signal.SIGKILL, "60")],
@@ -130,8 +128,7 @@ def test_killed_ninja_is_an_error(tiny, wait_for, in_process):
         threading.Thread(target=kill_ninja).start()
         tiny.load()
 
-    error = in_process(load_and_kill_ninja)
-    assert "killed by signal 9" in str(error)
+    assert "killed by signal 9" in str(in_process(load_and_kill_ninja))
     assert tiny.running_programs() == []
     tiny.restore_compiler()
     assert in_process(tiny.value) == 101

@@ -85,8 +85,7 @@ def test_library_of_operators_is_linked_with_any_flags(extension, flag, added, e
 def test_executable_is_linked_once_and_its_undefined_symbol_is_an_error(extension):
     source = extension.write("main.cpp", f"{THREADS}int main() {{ return other() != 100; }}\n")
     options = {"is_python_module": False, "is_standalone": True}
-    path = jit_loader.load("main", str(source), **options)
-    subprocess.run([path], check=True)
+    subprocess.run([jit_loader.load("main", str(source), **options)], check=True)
     assert links(extension, "main") == 1
     extension.write("main.cpp", "int nowhere();\nint main() { return nowhere(); }\n")
     with pytest.raises(jit_loader.CompileError, match="nowhere"):

@@ -31,8 +31,7 @@ def _fill(tiny, in_process):
     assert in_process(tiny.value) == 101
     time.sleep(0.05)
     assert in_process(tiny.value) == 101
-    cache = tiny.folder.parent / "cache"
-    return sorted(path for path in cache.rglob("*") if path.is_file())
+    return sorted(path for path in (tiny.folder.parent / "cache").rglob("*") if path.is_file())
 
 
 @pytest.mark.slow

@@ -44,8 +44,7 @@ def test_new_build_is_kept_whatever_the_limit(tiny, monkeypatch, capfd):
     old = build(tiny, 1)[1]
     monkeypatch.setenv("JIT_LOADER_CACHE_LIMIT", "1B")
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
-    new = build(tiny, 2)[1]
-    assert os.path.exists(new)
+    assert os.path.exists(build(tiny, 2)[1])
     assert not os.path.exists(old)
     last = capfd.readouterr().err.splitlines()[-1]
     assert last.startswith("cache: removed 1 old build, ")

@@ -50,6 +50,5 @@ def test_says_that_it_needs_a_gpu(call_example, monkeypatch):
 
 @pytest.mark.gpu
 def test_tunes_on_the_gpu(call_example, capsys):
-    sizes = ["--blocks", "128", "256", "--vectors", "2", "--n", "1000003"]
-    call_example("tune_add2", *sizes)
+    call_example("tune_add2", "--blocks", "128", "256", "--vectors", "2", "--n", "1000003")
     assert "every variant agrees with PyTorch" in capsys.readouterr().out

@@ -38,8 +38,7 @@ def vectorisation(compiler):
 
     def compile(source, *flags):
         command = [*compiler, "-O3", *flags, "-fopt-info-vec", "-c", source, "-o", "/dev/null"]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-        return done.stderr
+        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stderr
 
     return compile
 

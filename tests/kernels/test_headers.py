@@ -29,8 +29,7 @@ def test_file_includes_no_framework_header(path):
 @files(".h")
 def test_header_stands_alone_in_cpp17_without_warnings(path, compiler):
     command = [*compiler, "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c++", "-"]
-    source = f'#include "{path.relative_to(ROOT)}"\n'
-    subprocess.run(command, input=source, text=True, check=True)
+    subprocess.run(command, input=f'#include "{path.relative_to(ROOT)}"\n', text=True, check=True)
 
 
 @files(".cu")

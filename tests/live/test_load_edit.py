@@ -426,8 +426,7 @@ def test_an_error_in_a_kernel_that_was_not_launched_is_one_of_the_load(
     with_two_kernels, monkeypatch, capfd
 ):
     with_two_kernels.edit(SOURCE, "*to = value();", "*to = T::value();")
-    reason = "answer.cu(5): error: name followed by"
-    assert reason in why(with_two_kernels, monkeypatch, capfd)
+    assert "answer.cu(5): error: name followed by" in why(with_two_kernels, monkeypatch, capfd)
 
 
 @pytest.mark.slow
@@ -441,8 +440,7 @@ def test_a_kernel_that_does_not_compile_at_its_first_launch_is_an_error(with_two
     get_kernel = function(ctypes.c_void_p.from_address(pointer).value)
     capfd.readouterr()
     assert get_kernel(op.launches.handles[FIRST], None) == 98, "cudaErrorInvalidDeviceFunction"
-    text = capfd.readouterr().err
-    assert "jit_loader: the kernel write_answer<long> does not compile:" in text
+    assert "jit_loader: the kernel write_answer<long> does not compile:" in capfd.readouterr().err
     assert background_build() != 0
     with pytest.raises(jit_loader.CompileError, match="nonsense"):
         with_two_kernels.load()

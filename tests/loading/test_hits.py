@@ -146,8 +146,7 @@ def young(tiny, monkeypatch):
 
 def test_young_file_that_was_written_again_is_compiled(young, monkeypatch):
     """Two writes within one tick of the file system's clock leave the same stat."""
-    header = young.folder / "value.h"
-    stat, before = os.stat, os.stat(header)
+    stat, before = os.stat, os.stat(young.folder / "value.h")
     young.write("value.h", "#define VALUE 2\n")
 
     def stat_of_the_old(path, **options):

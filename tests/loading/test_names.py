@@ -27,9 +27,7 @@ def test_paths_with_odd_characters_compile(tiny, odd):
 
     assert jit_loader.load("tiny", sources, **options).value() == 101
     (include / header).write_text("#define VALUE 2\n")
-    assert jit_loader.load("tiny", sources, **options).value() == 102, (
-        "the edit of the header was not noticed"
-    )
+    assert jit_loader.load("tiny", sources, **options).value() == 102, "the edit was not noticed"
     tiny.compiled()
     assert jit_loader.load("tiny", sources, **options).value() == 102
     assert tiny.compiled() == []
@@ -63,8 +61,7 @@ def test_source_in_a_folder_whose_name_is_not_utf8_compiles(tiny):
 
 def _run_again(message):
     line = next(line for line in message.splitlines() if "run it again" in line)
-    command = line.split(": ", 1)[1]
-    again = subprocess.run(command, shell=True, capture_output=True, check=False)
+    again = subprocess.run(line.split(": ", 1)[1], shell=True, capture_output=True, check=False)
     assert b"FAILED" in again.stdout
     return again.returncode
 

@@ -47,8 +47,7 @@ def reload(ops):
 
 def test_ops_that_share_a_header_are_built_at_the_same_time(two_ops, tmp_path, monkeypatch):
     (two_ops / "kernels" / "value.h").write_text("#define VALUE 2\n")
-    compiler = program(tmp_path / "c++", MEETING.format(folder=tmp_path))
-    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CXX", str(program(tmp_path / "c++", MEETING.format(folder=tmp_path))))
     reload(ChangedOps({}))
     assert [jit_loader.loaded(name).result.value() for name in NAMES] == [2, 2]
     assert not (tmp_path / "alone").exists()

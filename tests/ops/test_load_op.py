@@ -11,7 +11,7 @@ import torch
 import jit_loader
 from _jit_loader import this_process
 from _jit_loader.commands.new import KINDS
-from _jit_loader.key import toolchain
+from _jit_loader.key import machine, toolchain
 from tests.support.extension import ROOT, binding, make_compiler_without_cpp_library, write
 
 HEADER = """\
@@ -118,8 +118,8 @@ def test_only_kernels_use_this_machines_processor_unless_the_caller_names_one(pr
     kernel.write_text(kernel.read_text().replace("42", "HAS_SSE3"))
     binding.write_text(BINDING.replace("answer()", "10 * answer() + HAS_SSE3", 1))
     assert jit_loader.load_op("answer", project=project).get() == 10
-    flags = ["-march=native"]
-    assert jit_loader.load_op("answer", project=project, extra_cflags=flags).get() == 11
+    native = jit_loader.load_op("answer", project=project, extra_cflags=["-march=native"])
+    assert native.get() == 11
 
 
 def test_edited_kernel_reaches_all_callers(project):
@@ -135,8 +135,7 @@ def test_edited_kernel_reaches_all_callers(project):
 
 
 def test_flags_may_be_one_string_as_in_load(project):
-    kernel = "long answer() { return ANSWER; }\n"
-    (project / "kernels" / "answer_cpu.cpp").write_text(kernel)
+    (project / "kernels" / "answer_cpu.cpp").write_text("long answer() { return ANSWER; }\n")
     flags = {"extra_cflags": "-DANSWER=5", "extra_ldflags": "", "extra_cuda_cflags": None}
     assert jit_loader.load_op("answer", project=str(project), **flags).get() == 5
 
@@ -191,8 +190,6 @@ def test_cuda_build_in_the_cache_is_used_without_nvcc(cache, tmp_path, monkeypat
 
 
 def test_flags_name_the_gpus_or_the_default_architecture(monkeypatch):
-    from _jit_loader.key import machine, toolchain
-
     def flags(architectures, extra=()):
         found = toolchain.architecture_flags(extra, machine.Machine("AVX2", architectures))
         return [flag.removeprefix("-gencode=arch=compute_") for flag in found]

@@ -64,8 +64,7 @@ def test_several_variants_are_built_in_separate_processes(project, monkeypatch):
         load(project, defines=[{"SIZE": 2}, {"SIZE": "+"}], **flags)
     first = str(raised.value).splitlines()[0]
     assert re.match(r"op\[SIZE=\+\]: (kernels/op_cpu|bindings/op)\.cpp:\d+: error: ", first)
-    modules = load(project, defines=[{"SIZE": 2}, {}], **flags)
-    assert [module.size() for module in modules] == [2, 1]
+    assert [each.size() for each in load(project, defines=[{"SIZE": 2}, {}], **flags)] == [2, 1]
     assert not jit_loader.loaded("op[SIZE=2]").compiled, "a failed variant must not stop the others"
 
 
@@ -91,8 +90,7 @@ def test_commands_accept_and_show_variants(project, python):
     command("build", "op[SIZE=3]")
     load(project, defines={"SIZE": 3}, extra_cflags=["-DFLAG"])
     assert not jit_loader.loaded("op[SIZE=3]").compiled, "built with the flags of the wrapper"
-    titles = re.findall(r"^op\S*", command("list"), re.MULTILINE)
-    assert titles == ["op[SIZE=2]", "op[SIZE=3]"]
+    assert re.findall(r"^op\S*", command("list"), re.MULTILINE) == ["op[SIZE=2]", "op[SIZE=3]"]
     variants = [build["variant"] for build in json.loads(command("list", "--json"))]
     assert variants == ["SIZE=2", "SIZE=3"]
     write(project / "kernels" / "op_cpu.cpp", KERNEL + "\n")
@@ -145,5 +143,4 @@ def test_parse_inverts_title_of():
 def test_cuda_code_gets_the_macros_too(cache, tmp_path):
     project = write_answer(tmp_path / "project", with_cuda=True)
     write(project / "kernels" / "answer.cu", "int launch_answer() { return SIZE; }\n")
-    module = jit_loader.load_op("answer", project=project, defines={"SIZE": 7})
-    assert module.cuda() == 7
+    assert jit_loader.load_op("answer", project=project, defines={"SIZE": 7}).cuda() == 7

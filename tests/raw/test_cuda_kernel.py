@@ -97,11 +97,9 @@ def test_a_hit_needs_only_a_memo(folder, monkeypatch):
 
 def test_macros_make_separate_builds(folder):
     source = SCALE.replace("FACTOR", "EXTRA")
-    assert code_of(folder, source=source, defines={"EXTRA": 3}) != code_of(
-        folder, source=source, defines={"EXTRA": 4}
-    )
-    variants = {manifest["request"]["variant"] for _, manifest in manifests()}
-    assert variants == {"EXTRA=3", "EXTRA=4"}
+    three, four = (code_of(folder, source=source, defines={"EXTRA": n}) for n in (3, 4))
+    assert three != four
+    assert {found["request"]["variant"] for _, found in manifests()} == {"EXTRA=3", "EXTRA=4"}
 
 
 def test_a_file_includes_headers_beside_it_and_those_of_the_project(folder):
@@ -134,9 +132,8 @@ def test_a_changed_header_of_cuda_is_a_change_and_an_absent_one_is_not(folder, m
     inner.write_text("#define INNER 1.f\n")
     for module in (kernels, __import__("_jit_loader.raw.compile", fromlist=["_"])):
         monkeypatch.setattr(module, "cuda_headers", lambda: [str(toolkit)])
-    source = '#if 0\n#include "cuda_fp16.h"\n#endif\n#include <limits>\n' + SCALE.replace(
-        "FACTOR", "INNER"
-    )
+    includes = '#if 0\n#include "cuda_fp16.h"\n#endif\n#include <limits>\n'
+    source = includes + SCALE.replace("FACTOR", "INNER")
     code = code_of(folder, source=source)
     assert code_of(folder, source=source) == code
     inner.write_text("#define INNER 2.f\n")
@@ -177,9 +174,8 @@ def has_cccl():
 def test_headers_of_cuda_and_the_cpp_library_need_no_gcc(folder, monkeypatch, header):
     monkeypatch.setenv("PATH", "")
     statement = {**QUICK, **SLOW}[header]
-    assert code_of(
-        folder, "k", f"#include <{header}>\n__global__ void k(float* x) {{ {statement} }}"
-    )
+    kernel = f"__global__ void k(float* x) {{ {statement} }}"
+    assert code_of(folder, "k", f"#include <{header}>\n{kernel}")
 
 
 def test_an_error_names_the_package_of_a_missing_header(folder, monkeypatch):
@@ -283,8 +279,7 @@ def test_an_include_that_is_not_a_plain_name_is_refused(folder, include):
 
 def test_a_cache_that_others_can_write_to_is_refused_before_it_is_read(folder):
     make(folder).compile("sm_90a")
-    cache = folder / "cache"
-    (manifest,) = cache.glob("*/cuda_kernel.scale/*/*/manifest.json")
+    (manifest,) = folder.glob("cache/*/cuda_kernel.scale/*/*/manifest.json")
     manifest.write_text("not read")
     manifest.parents[3].chmod(0o777)
     with pytest.raises(PermissionError, match="can be written by other users"):

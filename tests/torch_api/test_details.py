@@ -32,8 +32,7 @@ def test_module_can_be_imported_and_its_functions_pickled(tiny, monkeypatch, rep
     monkeypatch.delitem(sys.modules, "tiny", raising=False)
     first = tiny.load()
     tiny.write("value.h", "#define VALUE 2\n")
-    second = tiny.load()
-    assert importlib.import_module("tiny") is second
+    assert tiny.load() is importlib.import_module("tiny")
     tiny.write("value.h", "#define VALUE 1\n")
     assert tiny.load() is first
     assert importlib.import_module("tiny") is first

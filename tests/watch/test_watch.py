@@ -234,8 +234,7 @@ def test_every_run_initializes_cuda_itself(session):
         "print('on the GPU', torch.ones(3, device='cuda').sum().item())\n"
     )
     for text in (script, script + "\n"):
-        shown = session.run(text)
-        assert "before False\non the GPU 3.0\n" in shown
+        assert "before False\non the GPU 3.0\n" in session.run(text)
 
 
 # The end of a session
@@ -243,8 +242,7 @@ def test_every_run_initializes_cuda_itself(session):
 
 def processes_of(session):
     """Returns the processes in a session's terminal and those that name its folder."""
-    in_terminal = processes.tree(session.terminal.process.pid)
-    return [*in_terminal, *programs_with_argument(session.folder)]
+    return [*processes.tree(session.terminal.process.pid), *programs_with_argument(session.folder)]
 
 
 def test_interrupt_of_a_compilation_ends_everything(op, wait_for):
