@@ -6,6 +6,7 @@ import os
 import re
 from typing import NamedTuple
 
+from _jit_loader.cache import stamp
 from _jit_loader.live.edit import OF_CUB, NotLive
 from _jit_loader.system.elf import FUNCTION, UNDEFINED, relocations, sections_of, symbols
 
@@ -55,13 +56,18 @@ class Launches(NamedTuple):
         return {kernel for kernel, address in self.handles.items() if at(address).value}
 
 
-@functools.lru_cache(maxsize=32)  # nothing changes the library of a build
 def launches_of(path):
     """Returns the Launches of a library.
 
     Raises NotLive if its kernels cannot be replaced: CUDA is older than 13, the host code calls
     other functions with kernels, two sources have a kernel of one name, or symbols are missing.
     """
+    # 10,000 symbols take 0.05 s. A build_directory gets another library under the same path.
+    return _launches_of(path, stamp(path))
+
+
+@functools.lru_cache(maxsize=32)
+def _launches_of(path, file_stamp):
     with open(path, "rb") as file:
         library = file.read()
     sections = sections_of(library)
@@ -91,8 +97,7 @@ def launches_of(path):
     found = {kernel: functions.get(_linked(kernel), ()) for kernel in handles}
     if not found or GET_KERNEL not in pointers or any(len(each) != 1 for each in found.values()):
         raise NotLive("the launches of the library's kernels are not found; they need CUDA 13")
-    functions = {kernel: address for kernel, (address,) in found.items()}
-    return Launches(handles, functions, pointers)
+    return Launches(handles, {kernel: at for kernel, (at,) in found.items()}, pointers)
 
 
 def _linked(mangled):

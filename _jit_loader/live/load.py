@@ -191,7 +191,7 @@ def _open(edit, builds, digests):
     if path not in this_process.libraries:
         # First, because a process that has opened it may not be able to open the complete build.
         launches_of(path)
-        codes = _compiled(edit, set())
+        codes = [compile_edit(source, set()) for source in edit.sources]
         this_process.open_build(path, *request.to_open)
     if request.build_directory:
         path = build_directory.put_build(request.build_directory, path)
@@ -206,18 +206,13 @@ def _open(edit, builds, digests):
     return LiveOp(edit, edit.build.library, launches, codes)
 
 
-def _compiled(edit, launched):
-    """Returns the DeviceCode of each source; launched: as for compile_edit."""
-    return [compile_edit(source, launched) for source in edit.sources]
-
-
 def _patched(edit, library, launches, codes, digests):
     """Patches a library; returns the DeviceCodes, with the kernels that the library has launched.
 
     codes: those that are compiled already, or None.
     """
     while codes is None or not patch(library, launches, codes, digests):
-        codes = _compiled(edit, launches.launched())
+        codes = [compile_edit(source, launches.launched()) for source in edit.sources]
     return codes
 
 
@@ -227,7 +222,8 @@ def _open_copy(edit, builds, digests):
     with private_folder(builds.folder) as folder:
         path = shutil.copy(edit.build.library, folder)
         library, launches = open_launches(path)
-        codes = _compiled(edit, last.launches.launched() if last else set())
+        launched = last.launches.launched() if last else set()
+        codes = [compile_edit(source, launched) for source in edit.sources]
         codes = _patched(edit, library, launches, codes, digests)
         this_process.open_compiled(path, *builds.request.to_open)
     return LiveOp(edit, path, launches, codes)

@@ -198,16 +198,29 @@ def test_a_library_without_launches_is_refused():
         launches_of(_ctypes.__file__)
 
 
-def test_two_sources_may_have_the_empty_kernel_of_cub(tmp_path):
-    """It is in each source that includes CUB's headers."""
+def write_library(folder, *sources):
+    """Writes a.so, of which each source has the launches of some kernels."""
     text = (
         '__attribute__((used)) static long h{0} __asm__("_ZZ{1}__device_stub_{0}E8__handle");\n'
         '__attribute__((used)) static void f{0}() __asm__("{0}");\nstatic void f{0}() {{}}\n'
     )
-    cub, own, other = "_ZN3cub17CUB_300001_SM_9006detail11EmptyKernelIvEEvv", "_Z1fPf", "_Z1gPf"
     call = "void __cudaGetKernel();\nvoid call() { __cudaGetKernel(); }\n"
-    for names in ((cub, own), (cub, other)):
-        kernels = "".join(text.format(name, 14 + len(name)) for name in names)
-        (tmp_path / f"{names[1]}.c").write_text(kernels + call * (names[1] == own))
-    subprocess.run(f"gcc -shared -fPIC -o a.so {own}.c {other}.c".split(), cwd=tmp_path, check=True)
-    assert launches_of(tmp_path / "a.so").handles.keys() == {own, other}
+    for number, kernels in enumerate(sources):
+        texts = [text.format(name, 14 + len(name)) for name in kernels]
+        (folder / f"{number}.c").write_text("".join([*texts, call * (number == 0)]))
+    names = " ".join(f"{number}.c" for number in range(len(sources)))
+    subprocess.run(f"gcc -shared -fPIC -o a.so {names}".split(), cwd=folder, check=True)
+    return folder / "a.so"
+
+
+def test_two_sources_may_have_the_empty_kernel_of_cub(tmp_path):
+    """It is in each source that includes CUB's headers."""
+    cub = "_ZN3cub17CUB_300001_SM_9006detail11EmptyKernelIvEEvv"
+    library = write_library(tmp_path, [cub, "_Z1fPf"], [cub, "_Z1gPf"])
+    assert launches_of(library).handles.keys() == {"_Z1fPf", "_Z1gPf"}
+
+
+def test_another_library_under_the_same_path_is_read(tmp_path):
+    """A build_directory keeps the path of its library."""
+    for kernel in ("_Z1fPf", "_Z1gPf"):
+        assert launches_of(write_library(tmp_path, [kernel])).handles.keys() == {kernel}
