@@ -34,7 +34,7 @@ def preprocessed(texts, last):
         if not all(_is_plain(*pair, macros) for pair in found.values()):
             return None
         edits |= {(path, n): pair for n, pair in found.items() if any(map(_code, pair))}
-    lines, replaced, entered, number, path = [], set(), [], 0, ""
+    lines, replaced, entered, number, path = [], [], [], 0, ""
     for line in last["text"].split("\n"):
         if marker := _MARKER.match(line):
             number, path = int(marker[1]) - 1, os.path.normpath(marker[2])
@@ -43,13 +43,13 @@ def preprocessed(texts, last):
             old, new = edits[path, number]
             if line.split() != _code(old).split():
                 return None
-            replaced.add((path, number))
+            replaced.append((path, number))
             line = _code(new)
         lines.append(line)
         number += 1
     # A file that is included twice may be an argument of a macro at one place.
-    is_clear = replaced == edits.keys() and all(entered.count(path) == 1 for path, _ in edits)
-    return "\n".join(lines) if is_clear else None
+    is_clear = all(entered.count(path) == 1 for path, _ in edits)
+    return "\n".join(lines) if is_clear and sorted(replaced) == sorted(edits) else None
 
 
 def _code(line):

@@ -10,6 +10,7 @@ import functools
 import os
 import re
 import shlex
+import shutil
 import tempfile
 from typing import NamedTuple
 
@@ -128,18 +129,17 @@ def _preprocess(source, texts, command, architecture, settings):
 
 
 def _code(text, with_numbers):
-    """Returns the code without spaces. __COUNTER__ has other numbers without the headers."""
-    lines = [line for line in text.split("\n") if not line.startswith("# ")]
-    code = "".join("".join(lines).split())
-    return code if with_numbers else re.sub(r"\d+", "0", code)
+    """Returns the code without spaces. __COUNTER__, in names, has other numbers without headers."""
+    code = "\n".join(line for line in text.split("\n") if not line.startswith("# "))
+    code = code if with_numbers else re.sub(r"(?<=[A-Za-z_])\d+\b", "0", code)
+    return "".join(code.split())
 
 
 def _key(source, texts, command, architecture, settings):
-    mentioned = [line for _, text in texts for line in _ORDER.findall(text)]
+    lines = [line for _, text in texts for line in _ORDER.findall(text)] + [_kept(architecture)]
     nvcc = stamp(find_program(command[0]) or command[0])
     # Each text of load_inline is in a folder of its own.
-    parts = [os.path.basename(source), command, architecture, mentioned, nvcc, settings]
-    return digest_of([*parts, _kept(architecture)])
+    return digest_of([os.path.basename(source), command, architecture, lines, nvcc, settings])
 
 
 def _kept(architecture):
@@ -166,8 +166,7 @@ def _run(macros, mirror, source):
     is_known = all(path.startswith(macros.folder) for path in found.headers)
     if result.returncode != 0 or not is_known or found.before != macros.included:
         return None
-    names = {*_DEFINED.findall(result.stdout.decode(errors="replace"))}
-    names -= {*_SPACES} - found.of_user
+    names = {*_DEFINED.findall(os.fsdecode(result.stdout))} - ({*_SPACES} - found.of_user)
     return Preprocessed(found.text, found.before, macros.headers, " ".join(sorted(names)))
 
 
@@ -187,9 +186,11 @@ def _read_headers(key, mirror, source, paths, command, architecture):
     listed = [word.replace("<mirror>", mirror) for word in with_headers]
     kept_text = _kept(architecture)
     folder = os.path.join(cache_folder(), FOLDER, key)
+    shutil.rmtree(folder, ignore_errors=True)  # what is there must not be used with new headers
     os.makedirs(folder, mode=0o700, exist_ok=True)
     kept = os.path.join(folder, "kept.h")
-    write_atomically(kept, kept_text.encode())
+    # nvcc passes -Werror to g++, which warns of a new __LINE__ outside of such a header.
+    write_atomically(kept, f"#pragma GCC system_header\n{kept_text}".encode())
     result = run(
         [*listed, f"-fmacro-prefix-map={mirror}=", "-include", kept, "-dD", "-dI", mirror + source]
     )

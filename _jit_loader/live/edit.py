@@ -113,8 +113,7 @@ def _edit(request, build, refused, digests):
     if digests.digest(build.library) != manifest["library"]:
         raise NotLive("the last build is damaged")
     user_files = {name: manifest["files"][name] for name in manifest["user files"]} | digests_now
-    names = ", ".join(map(_shown, sorted(changed)))
-    return Edit(build, sources, names, user_files)
+    return Edit(build, sources, ", ".join(map(_shown, sorted(changed))), user_files)
 
 
 def self_check_answers(build):

@@ -40,9 +40,9 @@ _CONSTANT = re.compile(
 )
 # A line number that is no token of the preprocessed text.
 _LINES = re.compile(r"__builtin_LINE|source_location")
-# The number of a line as an argument, which cuda/preprocess.py keeps. Other uses, such as an enum,
-# may be code of the device too.
-_IN_A_MESSAGE = re.compile(r"[(,]\s*__LINE__\[\](?=\s*[,)])")
+# The number of a line, which cuda/preprocess.py keeps, in a message: after the name of a file or of
+# a function. Other uses, such as an enum, may be code of the device too.
+_IN_A_MESSAGE = re.compile(r'(?:"|__)\s*,\s*(?:static_cast<[\w ]+>\()?\s*__LINE__\[\](?=\s*[,)])')
 _MARKER = re.compile(r"#\s*(\d+)")
 _UNROLL = re.compile(r"#\s*pragma\s+unroll\b")
 # The folder of a text of load_inline, which __FILE__ names, and the id that cuda/halves.py makes of

@@ -25,7 +25,7 @@ def self_check(folder, project, host_objects=()):
     """Writes live.json of a build, if it has none; returns {source: its answer}.
 
     host_objects: the objects with whose host code a live edit of the same files runs. Their host
-    code is equal, unless the lexer has mistaken host code for device code.
+    code is equal but for numbers of lines, unless the lexer has mistaken host code for device code.
 
     An answer has "removed": for compile_device; "kernels": {mangled name: None, or how the code
     differs}; "reason": why edits of the source take the complete build, or None; and "differs":

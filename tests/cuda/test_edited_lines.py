@@ -41,7 +41,14 @@ FILES = {
     "/project/part.h": "#pragma once\n__device__ int part() {\n  return 3;\n}\n",
     "/project/twice.h": "static int twice = 7;\n",
 }
-COMMAND = ["nvcc", "-std=c++17", "-gencode=arch=compute_80,code=sm_80", "-I/project", "-c"]
+COMMAND = [
+    "nvcc",
+    "-std=c++17",
+    "-gencode=arch=compute_80,code=sm_80",
+    "-I/project",
+    "-c",
+    "-DFLAG=1",
+]
 COMMAND += ["/project/a.cu", "-o", "a.o"]
 KNOWN = {
     "a number": ("x[0] = 1;", "x[0] = 10;"),
@@ -52,7 +59,8 @@ KNOWN = {
 }
 OF_GCC = {
     "a macro": ("x[0] = 1;", "x[0] = TWICE(1);"),
-    "a macro of the system": ("s[3] = 4;", "s[3] = __CUDA_ARCH__;"),
+    "a macro of the system": ("s[3] = 4;", "s[3] = CUDART_VERSION;"),
+    "a macro of a flag": ("x[0] = 1;", "x[0] = FLAG;"),
     "a macro's arguments": ("      2);", "      3);"),
     "arguments of the line before": ("      + 1;", "      (1);"),
     "a line more": ("x[0] = 1;", "x[0] = 1;\n  x[2] = 2;"),

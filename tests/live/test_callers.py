@@ -42,7 +42,8 @@ long on_gpu() {
 """
 OTHER = re.sub(r"value|on_gpu|of_host", r"other_\g<0>", KERNEL).replace("42", "7")
 # The host code has the path of the file and numbers of lines, as TORCH_CHECK has.
-FILE = "const char* file() { return __FILE__; }\nlong line() { return of_host(__LINE__); }\n"
+FILE = "long at(const char*, int l) { return l; }\nlong line() { return at(__FILE__, __LINE__); }\n"
+FILE += "const char* file() { return __FILE__; }\n"
 BOTH = "long on_gpu();\nlong other_on_gpu();\n"
 BINDING = binding("scale", "long on_gpu();\n", gpu="on_gpu()")
 OPERATORS = f"""{PLAIN}int STABLE_TORCH_LIBRARY_static_init_live = [] {{

@@ -118,6 +118,8 @@ DOUBTS = {
     "both, by a macro": "#define BOTH __host__\nBOTH __device__ int f() { return 1; }",
     "a macro of an attribute": "#define __device__\n__device__ int f() { return 1; }",
     "lines": "__device__ int f() { return 1; }\nenum { tag = __LINE__ };",
+    "lines in parentheses": "__device__ int f() { return 1; }\nconstexpr int tag = (__LINE__);",
+    "lines of a call": "__device__ int f() { return 1; }\nconstexpr int tag = id(__LINE__);",
     "lines in a condition": "__device__ int f() { return 1; }\n#define L __LINE__\n#if L > 3\nint x;\n#endif",
     "lines of a function": "__device__ int f() { return 1; }\nint line = __builtin_LINE();",
     "a virtual function": "struct A { virtual __device__ int f() { return 1; } };",
@@ -167,9 +169,22 @@ def test_a_name_in_a_flag_counts():
     assert is_of_device(before, after)
 
 
-def test_nvcc_may_have_several_threads():
+def test_flags_may_change_what_nvcc_lists_and_what_is_an_error():
     before, after = ({"a.cu": f"__device__ int f() {{ return {value}; }}"} for value in "12")
     assert is_of_device(before, after, "--threads", "4")
+    assert is_of_device(before, after, "-Xcompiler=-Werror")
+
+
+def test_a_text_that_is_not_understood_stays_so(tmp_path):
+    """Nothing that was kept of a header is used once it has changed."""
+    header = write(tmp_path / "h.h", "#pragma once\n#define A one\n")
+    words = command("/project/a.cu", "-isystem", str(tmp_path))
+    text = "#include <h.h>\n#include <h.h>\nint n = A;\n"
+    assert "one" in host_code("/project/a.cu", {"/project/a.cu": text}, words)
+    header.write_text("#ifdef A\n#undef A\n#define A two\n#else\n#define A one\n#endif\n")
+    for number in (1, 2):
+        with pytest.raises(NotUnderstood, match="depends on the order of headers"):
+            host_code("/project/a.cu", {"/project/a.cu": f"{text}// {number}\n"}, words)
 
 
 def test_a_header_that_is_included_as_one_of_the_system_is_not_understood(tmp_path):
@@ -189,7 +204,7 @@ def test_edits_in_doubt_count_as_host_code(text):
 
 def test_lines_may_be_added():
     """Until the complete build, messages of TORCH_CHECK have the old number."""
-    text = "__device__ int f() { return 1; }\n#define CHECK(x) x ? 0 : fail(__LINE__)\nint y = CHECK(z);"
+    text = "__device__ int f() { return 1; }\n#define CHECK(x) x ? 0 : fail(__FILE__, __LINE__)\nint y = CHECK(z);"
     assert is_of_device({"a.cu": text}, {"a.cu": text.replace("1", "\n2")})
 
 
