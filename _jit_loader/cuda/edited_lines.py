@@ -2,7 +2,7 @@
 
 A line without a macro, a literal or a directive that stands unchanged in the preprocessed text
 is not in a comment, a condition that is false, or the arguments of a macro. So the new line takes
-its place. A fuzzer found no difference to g++ 12 in 10,000 such edits.
+its place.
 """
 
 import os

@@ -41,15 +41,8 @@ FILES = {
     "/project/part.h": "#pragma once\n__device__ int part() {\n  return 3;\n}\n",
     "/project/twice.h": "static int twice = 7;\n",
 }
-COMMAND = [
-    "nvcc",
-    "-std=c++17",
-    "-gencode=arch=compute_80,code=sm_80",
-    "-I/project",
-    "-c",
-    "-DFLAG=1",
-]
-COMMAND += ["/project/a.cu", "-o", "a.o"]
+COMMAND = ["nvcc", "-std=c++17", "-gencode=arch=compute_80,code=sm_80", "-I/project"]
+COMMAND += ["-DFLAG=1", "-c", "/project/a.cu", "-o", "a.o"]
 KNOWN = {
     "a number": ("x[0] = 1;", "x[0] = 10;"),
     "a comment": ("// one", "// TWICE(another)"),
@@ -107,6 +100,4 @@ def test_the_text_is_that_of_gcc(cache, monkeypatch, edit, architecture):
     monkeypatch.setattr(this, "LAST", f"{edit}.json")
     this._preprocess.cache_clear()
     expected = text_of(*(KNOWN | OF_GCC)[edit], architecture)
-    assert [line.split() for line in found.split("\n")] == [
-        line.split() for line in expected.split("\n")
-    ]
+    assert list(map(str.split, found.split("\n"))) == list(map(str.split, expected.split("\n")))
