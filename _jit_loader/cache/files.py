@@ -60,6 +60,7 @@ def kept(path, make):
     if (found := read_checked(path)) is None:
         found = make()
         with contextlib.suppress(OSError):  # the cache cannot be written
+            os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             write_checked(path, found)
     return found
 

@@ -103,14 +103,52 @@ namespace __gnu_cxx {
 template <class, class>
 class __normal_iterator;
 }
-#include <bits/move.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
-#include <type_traits>
 
+// As in <type_traits>, which takes NVRTC half of the time that it needs for a small kernel.
 namespace jit_loader {
+template <bool, class T = void>
+struct enable_if {};
+template <class T>
+struct enable_if<true, T> {
+  using type = T;
+};
+template <bool condition, class T = void>
+using enable_if_t = typename enable_if<condition, T>::type;
+template <class T>
+constexpr int kind = 0;  // 1: integral, 2: floating-point
+#define JIT_LOADER_KIND(T, VALUE) \
+  template <>                     \
+  constexpr int kind<T> = VALUE;
+JIT_LOADER_KIND(bool, 1)
+JIT_LOADER_KIND(char, 1)
+JIT_LOADER_KIND(signed char, 1)
+JIT_LOADER_KIND(unsigned char, 1)
+JIT_LOADER_KIND(wchar_t, 1)
+JIT_LOADER_KIND(char16_t, 1)
+JIT_LOADER_KIND(char32_t, 1)
+#ifdef __cpp_char8_t
+JIT_LOADER_KIND(char8_t, 1)
+#endif
+JIT_LOADER_KIND(short, 1)
+JIT_LOADER_KIND(unsigned short, 1)
+JIT_LOADER_KIND(int, 1)
+JIT_LOADER_KIND(unsigned int, 1)
+JIT_LOADER_KIND(long, 1)
+JIT_LOADER_KIND(unsigned long, 1)
+JIT_LOADER_KIND(long long, 1)
+JIT_LOADER_KIND(unsigned long long, 1)
+JIT_LOADER_KIND(float, 2)
+JIT_LOADER_KIND(double, 2)
+JIT_LOADER_KIND(long double, 2)
+template <class T, class U>
+constexpr bool is_same_float = false;
+template <>
+constexpr bool is_same_float<float, float> = true;
+template <>
+constexpr bool is_same_float<double, double> = true;
 template <class T>
 struct promoted {
   using type = double;
@@ -124,10 +162,7 @@ using promote = typename promoted<T>::type;
 template <class T, class U>
 using both = decltype(promote<T>() + promote<U>());
 template <class T, class U>
-using if_mixed =
-    std::enable_if_t<std::is_arithmetic<T>::value && std::is_arithmetic<U>::value &&
-                         !(std::is_same<T, U>::value && std::is_floating_point<T>::value),
-                     both<T, U>>;
+using if_mixed = enable_if_t<kind<T> && kind<U> && !is_same_float<T, U>, both<T, U>>;
 }  // namespace jit_loader
 // C++'s overloads of C's functions: NVRTC's pow(float, int) is not nvcc's.
 // clang-format off
@@ -143,14 +178,14 @@ using if_mixed =
 #define JIT_LOADER_OTHER(X) X(frexp) X(ldexp) X(modf) X(scalbn) X(scalbln) X(fma) X(remquo)
 #define JIT_LOADER_WITHOUT_F(X) \
   X(abs) X(labs) X(llabs) X(memcpy) X(memset) X(printf) X(malloc) X(free)
-#define JIT_LOADER_DEFINE_ONE(NAME)                                                      \
-  template <class T>                                                                     \
-  inline std::enable_if_t<std::is_integral<T>::value, decltype(::NAME(0.0))> NAME(T x) { \
-    return ::NAME(double(x));                                                            \
-  }                                                                                      \
-  namespace std {                                                                        \
-  using ::NAME;                                                                          \
-  using ::NAME##f;                                                                       \
+#define JIT_LOADER_DEFINE_ONE(NAME)                                                           \
+  template <class T>                                                                          \
+  inline jit_loader::enable_if_t<jit_loader::kind<T> == 1, decltype(::NAME(0.0))> NAME(T x) { \
+    return ::NAME(double(x));                                                                 \
+  }                                                                                           \
+  namespace std {                                                                             \
+  using ::NAME;                                                                               \
+  using ::NAME##f;                                                                            \
   }
 #define JIT_LOADER_DEFINE_TWO(NAME)                                            \
   template <class T, class U>                                                  \
@@ -164,15 +199,15 @@ using if_mixed =
   using ::jit_loader_##NAME;                                                   \
   using ::NAME##f;                                                             \
   }
-#define JIT_LOADER_DEFINE_PREDICATE(NAME)                                            \
-  template <class T>                                                                 \
-  inline std::enable_if_t<std::is_integral<T>::value, bool> jit_loader_##NAME(T x) { \
-    return ::NAME(double(x));                                                        \
-  }                                                                                  \
-  inline bool jit_loader_##NAME(float x) { return ::NAME(x); }                       \
-  inline bool jit_loader_##NAME(double x) { return ::NAME(x); }                      \
-  namespace std {                                                                    \
-  using ::jit_loader_##NAME;                                                         \
+#define JIT_LOADER_DEFINE_PREDICATE(NAME)                                                 \
+  template <class T>                                                                      \
+  inline jit_loader::enable_if_t<jit_loader::kind<T> == 1, bool> jit_loader_##NAME(T x) { \
+    return ::NAME(double(x));                                                             \
+  }                                                                                       \
+  inline bool jit_loader_##NAME(float x) { return ::NAME(x); }                            \
+  inline bool jit_loader_##NAME(double x) { return ::NAME(x); }                           \
+  namespace std {                                                                         \
+  using ::jit_loader_##NAME;                                                              \
   }
 #define JIT_LOADER_USE(NAME) using ::NAME;
 #define JIT_LOADER_USE_WITH_F(NAME) \
@@ -197,9 +232,8 @@ constexpr T __lerp(T a, T b, T t) noexcept {
 constexpr float lerp(float a, float b, float t) noexcept { return __lerp(a, b, t); }
 constexpr double lerp(double a, double b, double t) noexcept { return __lerp(a, b, t); }
 template <class T, class U, class V>
-constexpr std::enable_if_t<std::is_arithmetic<T>::value && std::is_arithmetic<U>::value &&
-                               std::is_arithmetic<V>::value,
-                           jit_loader::both<jit_loader::both<T, U>, V>>
+constexpr jit_loader::enable_if_t<jit_loader::kind<T> && jit_loader::kind<U> && jit_loader::kind<V>,
+                                  jit_loader::both<jit_loader::both<T, U>, V>>
 lerp(T a, U b, V t) noexcept {
   return __lerp<jit_loader::both<jit_loader::both<T, U>, V>>(a, b, t);
 }

@@ -23,7 +23,7 @@ from _jit_loader.key.digests import Digests
 from _jit_loader.key.toolchain import find_program
 from _jit_loader.system.processes import run
 
-FOLDER, RECORD, STAMPS, LAST = "macros", "macros.json", "stamps", "last.json"
+FOLDER, RECORD, STAMPS = "macros", "macros.json", "stamps"
 INCLUDE = "#pragma jit_loader include "  # replaces the first #include of a header of the system
 # Kept in the text for the splitter: crt/host_defines.h makes attributes of them.
 _SPACES = ("__host__", "__device__", "__global__", "__shared__", "__constant__", "__managed__")
@@ -106,7 +106,7 @@ def _preprocess(source, texts, command, architecture, settings):
     files = list(map(os.path.realpath, paths))
     of_files = any(_OF_FILES.search(text) for _, text in texts)
     macros = None if of_files else _known(key)
-    last = macros and read_checked(os.path.join(macros.folder, LAST))
+    last = macros and read_checked(_last(macros, texts))
     if last and (text := edited_lines.preprocessed(dict(texts), last)):
         return Preprocessed(text, macros.included, macros.headers, last["macros"])
     with tempfile.TemporaryDirectory(prefix="jit_loader-") as mirror:
@@ -124,8 +124,17 @@ def _preprocess(source, texts, command, architecture, settings):
                 raise NotUnderstood("a condition or macro depends on the order of headers")
             write_checked(os.path.join(macros.folder, RECORD), macros._asdict())
     last = {"texts": dict(texts), "text": found.text, "macros": found.macros}
-    write_checked(os.path.join(macros.folder, LAST), last)
+    write_checked(_last(macros, texts), last)
     return found
+
+
+def _last(macros, texts):
+    """Returns the path of the last version that has as many lines, for edited_lines.
+
+    A new process reads the version of the build, too, which may have fewer.
+    """
+    lines = sum(text.count("\n") for _, text in texts)
+    return os.path.join(macros.folder, f"last{lines % 8}.json")
 
 
 def _code(text, with_numbers):

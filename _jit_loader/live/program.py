@@ -74,13 +74,13 @@ def compile_edit(source, launched):
     Raises:
         ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
     """
-    program, code = _program(source.inputs)
+    removed = source.answer["removed"]
+    program, code = _program(source.inputs, removed)
     if _SLOW.search(code.text()):
         program = keep_headers(program)
     kernels = source.inputs.kernels
     # At the first launch NVRTC would read the headers again, which takes 2 s with CUB.
     compiled = kernels & launched or (kernels if len(kernels) <= _FEW else set())
-    removed = source.answer["removed"]
     if not compiled or kernels - compiled - source.answer["kernels"].keys():
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
         _, removed = _compile(program, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
@@ -118,7 +118,8 @@ def compile_device(inputs, kernels):
         NvrtcError: the code does not compile.
         ToolMissing: there is no NVRTC.
     """
-    return _compile(*_program(inputs), kernels, [])
+    removed = without_errors(*_program(inputs, []), [], list(map(readable, kernels)))
+    return _compile(*_program(inputs, removed), kernels, removed)
 
 
 def _compile(program, code, kernels, removed, options=()):
@@ -149,14 +150,17 @@ def _text(code, removed):
     return "".join([*re.findall("#include .*\n", head), lines, text[len(head) :]])
 
 
-def _program(inputs):
-    """Returns (the Program without its source, its DeviceText)."""
+def _program(inputs, removed):
+    """Returns (the Program without its source, its DeviceText).
+
+    removed: the keys of declarations whose headers NVRTC does not need.
+    """
     source, texts, command, kernels = inputs
     options, included = nvrtc_options(command, source)
     found = preprocess(source, texts, command, options[0].removeprefix("-arch=sm_"))
     code = DeviceText(found.text, next(filter(None, map(_anonymous_namespace, kernels)), ""))
     # A type may be mentioned by host code alone, and be an argument of a kernel.
-    text = " ".join([code.text(), *map(readable, kernels)])
+    text = " ".join([code.text(removed), *map(readable, kernels)])
     words = {*re.findall(r"[^\W\d]\w*", text)}
     # -w: libstdc++'s headers cause warnings. -split-compile: with one thread per core. One program
     # for each of add2's 8 kernels, in 8 threads, took 0.3 s; this one takes 0.2 s.

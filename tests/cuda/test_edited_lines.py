@@ -97,7 +97,15 @@ def test_the_text_is_that_of_gcc(cache, monkeypatch, edit, architecture):
     first = len(runs)
     found = text_of(*(KNOWN | OF_GCC)[edit], architecture)
     assert (len(runs) == first) == (edit in KNOWN)
-    monkeypatch.setattr(this, "LAST", f"{edit}.json")
+    monkeypatch.setattr(this, "_last", lambda *_: f"{cache}/unknown.json")
     this._preprocess.cache_clear()
     expected = text_of(*(KNOWN | OF_GCC)[edit], architecture)
     assert list(map(str.split, found.split("\n"))) == list(map(str.split, expected.split("\n")))
+
+
+def test_a_new_process_knows_the_build_and_an_edit_with_more_lines(cache, monkeypatch):
+    edit = OF_GCC["a line more"]
+    text_of(), text_of(*edit)
+    this._preprocess.cache_clear()
+    monkeypatch.setattr(this, "run", None)
+    text_of(), text_of(*edit)
