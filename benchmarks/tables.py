@@ -256,12 +256,7 @@ QUESTIONS = (
     "header edit, same process",
     "nothing built, 16 processes",
 )
-EDITS = {
-    f"{source}: {question}": load(source, question)
-    for source in ("extension", "plain")
-    for question in QUESTIONS
-    if source == "extension" or not question.startswith("header")
-}
+EDITS = {f"extension: {question}": load("extension", question) for question in QUESTIONS}
 LIVE = "kernel body edit to its first result, {}: {}"
 EDITED = [*EXTENSIONS, *LIVE_OPS]
 LIVE_EDITS = {name: load("live", LIVE.format("same process", name)) for name in EDITED}
@@ -279,9 +274,14 @@ FIRST_BUILDS = {
 
 
 def quotient(result):
-    """Returns the cell of torch's median over ours; a first build's ratios are to precompiled."""
+    """Returns the cell of torch's median over ours; a first build's ratios are to precompiled.
+
+    It is empty if the two build different code ("one op").
+    """
     seconds = result["seconds"]
-    return f"{seconds['torch'][1] / seconds['ours'][1]:.2f}" if "ours" in seconds else ""
+    if "ours" not in seconds or result["question"] == "one op":
+        return ""
+    return f"{seconds.get('torch in parallel', seconds['torch'])[1] / seconds['ours'][1]:.2f}"
 
 
 OTHER_WAYS = {"no_implicit_headers": "without implicit headers", "torch in parallel": "in parallel"}
@@ -299,21 +299,21 @@ RAW_KERNELS = {
 RAW_CELLS = {"`cuda_kernel`": time(), "CuPy": time("cupy"), "torch": time("torch")}
 WATCH = {"plain: kernel edit": ("watch_plain", {"edit": "kernel"})}
 STARTS = {
-    f"{start} start, {count} processes": ("scaling", {"start": start, "processes": count})
+    f"{start} start, {n} process{'es' * (n > 1)}": ("scaling", {"start": start, "processes": n})
     for start in ("cold", "warm")
-    for count in (1, 2, 4, 8, 16, 32, 64)
+    for n in (1, 2, 4, 8, 16, 32, 64)
 }
 MANY_STARTS = {label: row for label, row in STARTS.items() if "64" in label}
 STEPS = {
     f"a step, {size}": ("lltm", {"size": size, "question": "step"}) for size in ("small", "large")
 }
 STEP_CELLS = {"ours": time(), **dict(RATIOS[:2])}
-LOADS = ("loading_plain", "loading_extension")
+LOADS = ("loading_plain", "loading_extension", "loading_light", "loading_closure")
 # {name of a table: (its benchmarks, the function that writes it)}
 TABLES = {
-    "unchanged": ((*LOADS, "loading_light", "loading_closure"), compared(UNCHANGED)),
+    "unchanged": (LOADS, compared(UNCHANGED)),
     "hits": (("hit",), hits),
-    "edits": (LOADS, compared(EDITS)),
+    "edits": (("loading_extension",), compared(EDITS, machines=("GPU",))),
     "watch": (("watch_plain",), compared(WATCH, WITH_ALONE)),
     "live": (("loading_live",), compared(LIVE_EDITS, WITH_ALONE, machines=("GPU",))),
     "programs": (("loading_live",), compared(OTHER_PROGRAMS, PROGRAM_CELLS, machines=("GPU",))),
@@ -469,7 +469,8 @@ def blocks(by_device):
     found["readme in Chinese"] = in_chinese(found["readme"])
     for name, (benchmarks, write) in TABLES.items():
         runs = [newest(by_device, kind, benchmarks) for kind in ("gpu", "cpu")]
-        found[name] = [*write(*runs), "", runs_text(runs)]
+        lines = write(*runs)
+        found[name] = [*lines, "", runs_text(runs if "CPU" in lines[0] else runs[:1])]
     return found
 
 
