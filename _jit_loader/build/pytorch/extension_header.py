@@ -1,7 +1,8 @@
 """torch/extension.h without PyTorch's C++ frontend, for sources that use nothing of the frontend.
 
 torch/extension.h includes torch/all.h, the C++ frontend (nn, optim, data, ...), and torch/python.h
-(tensors, pybind11). g++ takes 19 s for the second and 31 s for both. A macro leaves out the first.
+(tensors, pybind11). A load takes 24.5 s with the second and 31.8 s with both, on two cores of EPYC
+(benchmarks/results/cold_build.md). A macro leaves out the first.
 It is for the code of PyTorch's Inductor, and no other header mentions it (as read in PyTorch 2.13
 and 2.14).
 
