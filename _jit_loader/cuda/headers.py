@@ -38,23 +38,17 @@ _EMPTY = (
     *("stdint.h", "wchar.h", "time.h", "errno.h", "ctype.h", "limits.h", "sys/types.h", *BUILT_IN),
     *("features.h", "bits/os_defines.h", "climits", "iosfwd", "new", "ext/alloc_traits.h"),
 )
-# Headers that are read if the device code has one of these words. Those of std take NVRTC as long
-# as a small kernel.
-_OF_CUDA = {
-    "cuda_fp16.h": {"half", "half2", "__half", "__half2"},
-    "cuda_bf16.h": {"nv_bfloat16", "nv_bfloat162", "__nv_bfloat16", "__nv_bfloat162"},
-    "cuda_fp8.h": {"__nv_fp8_e4m3", "__nv_fp8_e5m2"},
-}
-_STD = {"std", "cub", "thrust"}
+# Headers that are read if the device code has one of these words.
 _TRIGGERS = {
-    **dict.fromkeys(("bits/move.h", "type_traits"), _STD),
     "limits": {"numeric_limits"},
     "utility": {"pair", "integer_sequence", "index_sequence", "make_index_sequence", "exchange"},
     "tuple": {"tuple", "tie", "make_tuple", "get"},
     "array": {"array"},
     "bits/stl_algobase.h": {"min", "max", "swap", "fill", "fill_n", "copy", "equal", "lower_bound"},
     "bits/stl_function.h": {"plus", "less", "greater", "multiplies", "equal_to", "minus"},
-    **_OF_CUDA,
+    "cuda_fp16.h": {"half", "half2", "__half", "__half2"},
+    "cuda_bf16.h": {"nv_bfloat16", "nv_bfloat162", "__nv_bfloat16", "__nv_bfloat162"},
+    "cuda_fp8.h": {"__nv_fp8_e4m3", "__nv_fp8_e5m2"},
     "bits/stl_algo.h": {"clamp", "upper_bound", "minmax", "max_element", "min_element", "sort"}
     | {"initializer_list"},  # std::max of one
 }
@@ -91,8 +85,14 @@ def with_headers(program, names, paths, words, more=""):
     macros, folders = _of_compiler(host_command()[0], standard)
     folders = [*folders, *_folders_of_cuda(paths)]
     words = words | {*re.findall(r"[^\W\d]\w*", more)}
-    used = [name for name, of in (_TRIGGERS if words & _STD else _OF_CUDA).items() if of & words]
+    used = [name for name, of in _TRIGGERS.items() if of & words]
     needed = [name for name in used if any(path.endswith(f"/{name}") for path in paths)]
+    # Those of std take NVRTC as long as a small kernel. CUDA's need them.
+    is_std = "std" in words or any(name.startswith("cuda_") for name in needed)
+    if is_std or any(re.match("cub/|thrust/", n) or _REAL.fullmatch(n) for n in names):
+        needed = ["bits/move.h", "type_traits", *needed]
+    else:
+        needed = []
     preamble = [macros, read_text(_BUILTINS), *(f"#include <{name}>\n" for name in needed), more]
     # NVRTC takes a second for them, and host code alone uses most.
     iterators = {f"thrust/iterator/{word}.h" for word in words}

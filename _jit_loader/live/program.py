@@ -38,8 +38,11 @@ _TWO_WORDS = re.compile(
     r"|threads|t|diag-suppress|gen(?:erate-)?code|(?:gpu-)?arch(?:itecture)?|MF|o|ccbin|isystem|I)"
 )
 _FEW = 4  # kernels that are compiled though they were not launched
-# Of headers that NVRTC reads for 2 s. --pch keeps what it has read, until the process ends: 0.2 GB
+# Of headers that NVRTC reads for 2 s. KEEP keeps what it has read, until the process ends: 0.2 GB
 # in the folder of temporary files.
+KEEP = "--pch"
+_precompiled = {}  # digest of a source's #includes and options: the option that is used for KEEP
+_INCLUDES = re.compile(r"(?:#include .*\n)*")
 _SLOW = re.compile(r"#include <(cub/|thrust/|cooperative_groups)")
 _GENCODE = re.compile(r"--?gen(erate-)?code=arch=compute_(\w+),code=\[?(((sm|compute)_\2,?)+)\]?")
 _ARCH = re.compile(r"^--?(?:gpu-)?arch(?:itecture)?=sm_(\w+)$")
@@ -77,7 +80,7 @@ def compile_edit(source, launched):
     removed = source.answer["removed"]
     program, code = _program(source.inputs, removed)
     if _SLOW.search(code.text()):
-        program = keep_headers(program)
+        program = keep_headers(program._replace(source=_text(code, removed)))
     kernels = source.inputs.kernels
     # At the first launch NVRTC would read the headers again, which takes 2 s with CUB.
     compiled = kernels & launched or (kernels if len(kernels) <= _FEW else set())
@@ -105,7 +108,19 @@ def keep_headers(program):
     It compares the options, but not the texts of headers, so a digest of these is an option.
     """
     digest = digest_of(sorted(program.headers.items()))
-    return program._replace(options=[*program.options, "--pch", f"-DJIT_LOADER_HEADERS={digest}"])
+    options = [*program.options, f"-DJIT_LOADER_HEADERS={digest}"]
+    kept = _precompiled.get(digest_of([_INCLUDES.match(program.source)[0], options]), KEEP)
+    return program._replace(options=[*options, kept])
+
+
+def precompile(program, path):
+    """Writes what NVRTC reads of a Program's headers to a file, for forks of this process.
+
+    Other processes cannot use the file: its addresses are this process's. program: of keep_headers.
+    """
+    source, options = _INCLUDES.match(program.source)[0], program.options[:-1]
+    compile_program(program._replace(source=source, options=[*options, f"--create-pch={path}"]))
+    _precompiled[digest_of([source, options])] = f"--use-pch={path}"
 
 
 def compile_device(inputs, kernels):

@@ -9,24 +9,31 @@ import ctypes
 import gc
 import importlib
 import os
+import pickle
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 
 from watchfiles import DefaultFilter, watch
 
+from _jit_loader import this_process
 from _jit_loader.cache import is_in_a_cache
+from _jit_loader.cuda.nvrtc import load_library
 from _jit_loader.key import gpus
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import find_project
+from _jit_loader.live import load
+from _jit_loader.live.program import KEEP, precompile
 from _jit_loader.ops.project import project_above
 from _jit_loader.report.text import say
 from _jit_loader.system import processes
 
-# The modules of a build take 0.2 s, those of a live edit 0.03 s.
-IMPORTED = ("torch", "numpy.random", "jit_loader", "_jit_loader.live.load")
+IMPORTED = ("torch", "numpy.random", "jit_loader")  # the modules of a build take 0.2 s
+TOLD_BYTES = 1 << 24
 
 # A run may save its work when it is terminated, and when it is interrupted by Ctrl-C.
 GRACE_SECONDS = 2
@@ -131,14 +138,17 @@ class Watch:
         self._files = Files(script)
         self._pid = None  # of the run, until it has ended
         self._older = {*processes.tree(os.getpid())}  # from before an exec
+        self._told, self._last_told = os.memfd_create("jit_loader"), b""
+        self._folder = tempfile.mkdtemp(prefix="jit_loader-")
 
     def fork_at_each_save(self):
         """Returns in each child. In this process it ends with an error or by Ctrl-C."""
         for name in IMPORTED:
             importlib.import_module(name)
         if gpus():
-            with contextlib.suppress(ImportError):  # for measure: it takes 0.3 s
-                importlib.import_module("triton.testing")
+            with contextlib.suppress(ImportError, RuntimeError):  # few scripts need them
+                load_library()  # NVRTC takes 0.02 s
+                importlib.import_module("triton.testing")  # for measure: it takes 0.3 s
         ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # all it starts can be ended
         try:
             while True:
@@ -148,6 +158,7 @@ class Watch:
                 self._pid = os.fork()
                 if self._pid == 0:
                     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+                    this_process.after_load.append(self._tell)
                     return
                 saved = self._wait_for_a_save()
                 self._end_all()
@@ -167,6 +178,21 @@ class Watch:
                 self._say_end(code)
             if saved:
                 return saved
+            self._precompile()
+
+    def _tell(self, *_):
+        """Tells the parent, in a child, of which headers it has no precompiled ones."""
+        programs = [code.program for op in load.ops.values() for code in op.codes]
+        for program in filter(lambda program: KEEP in program.options, programs):
+            os.pwrite(self._told, pickle.dumps(program), 0)
+
+    def _precompile(self):
+        """Precompiles headers that took the run seconds, for the next runs."""
+        if (told := os.pread(self._told, TOLD_BYTES, 0)) != self._last_told:
+            path = os.path.join(self._folder, f"{time.monotonic_ns()}.pch")
+            with contextlib.suppress(Exception):  # the run is still writing, or NVRTC cannot
+                precompile(pickle.loads(told), path)
+            self._last_told = told
 
     def _reap(self):
         """Reaps ended children. Returns the run's exit code, or minus its signal, if it ended."""
@@ -194,6 +220,7 @@ class Watch:
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._end_all()
+            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end_all(self):
         """Ends the run, and then all processes that it has started."""

@@ -1,5 +1,7 @@
 """Tests device code that NVRTC compiles from a .cu file, and its replacement in a library."""
 
+import ctypes
+import os
 import re
 import sysconfig
 from pathlib import Path
@@ -19,6 +21,7 @@ from _jit_loader.live.program import (
     compile_device,
     keep_headers,
     nvrtc_options,
+    precompile,
 )
 from tests.support.extension import program
 from tests.support.nvrtc import needs_nvrtc
@@ -202,15 +205,30 @@ def test_variables_that_the_first_use_of_a_function_or_template_adds(text, has_s
     assert DeviceText(text).may_have_state() == has_state
 
 
-def test_headers_that_nvrtc_keeps_are_those_of_the_program():
+def with_header(value):
     text = "".join(f"struct A{i} {{ int x; }};\n" for i in range(2000))
     source = '#include <a.h>\nextern "C" __global__ void f(int* x) { *x = N; }'
-    codes = []
-    for value in (1, 2):
-        headers = {"a.h": f"{text}#define N {value}\n"}
-        program = keep_headers(nvrtc.Program(source, "a.cu", ["-arch=sm_80"], headers))
-        codes.append(nvrtc.compile_program(program, ["f"])[0])
+    headers = {"a.h": f"{text}#define N {value}\n"}
+    return keep_headers(nvrtc.Program(source, "a.cu", ["-arch=sm_80"], headers))
+
+
+def test_headers_that_nvrtc_keeps_are_those_of_the_program():
+    codes = [nvrtc.compile_program(with_header(value), ["f"])[0] for value in (1, 2)]
     assert codes[0] != codes[1]
+
+
+def test_forks_use_precompiled_headers(tmp_path):
+    """What --pch keeps is deleted when a fork ends."""
+    programs = [with_header(value) for value in (3, 4)]
+    expected = nvrtc.compile_program(programs[0], ["f"])
+    precompile(programs[0], tmp_path / "a.pch")
+    # NVRTC does not compare the texts of headers.
+    same = with_header(3)._replace(headers=programs[1].headers)
+    for _ in range(2):
+        if (child := os.fork()) == 0:
+            ctypes.CDLL(None).exit(nvrtc.compile_program(same, ["f"]) != expected)
+        assert os.waitpid(child, 0)[1] == 0
+    assert with_header(4) == programs[1]
 
 
 FLAGS = "-DA=1 -isystem /b -include a.h -res-usage -maxrregcount 60 -Xptxas -O3 -ccbin g++ -t 4 -w "
@@ -316,7 +334,9 @@ OVERLOADS = {
 
 
 # The device code without std, which NVRTC compiles without the headers of the C++ library.
-WITHOUT_STD = {expression: kind for expression, kind in OVERLOADS.items() if "std" not in expression}
+WITHOUT_STD = {
+    expression: kind for expression, kind in OVERLOADS.items() if "std" not in expression
+}
 
 
 @pytest.mark.parametrize("overloads", [OVERLOADS, WITHOUT_STD], ids=["all", "without std"])
@@ -396,7 +416,8 @@ std::vector<at::Tensor> g(at::Tensor x) {
     folders.append(sysconfig.get_path("include"))
     flags = [word for folder in folders for word in ("-isystem", folder)]
     words = ["-std=c++20" if word == "-std=c++17" else word for word in command(tmp_path, *flags)]
-    program, code = _program(Inputs(source, {source: text}, words, ["_Z1fIN3c104HalfEEvPT_"]))
+    inputs = Inputs(source, {source: text}, words, ["_Z1fIN3c104HalfEEvPT_"])
+    program, code = _program(inputs, [])
     program = program._replace(source=code.text())
     code, names = nvrtc.compile_program(program, ["f<float>", "f<c10::Half>"])
     assert names["f<float>"].startswith("_Z1fIfEv")

@@ -59,3 +59,15 @@ def test_the_error_of_the_background_build_is_printed(session):
     assert "nonsense" in shown
     shown = session.replace(KERNEL, 'asm("nonsense;")', "*to = value()")
     assert "error" not in shown
+
+
+def test_headers_that_take_seconds_are_precompiled_for_the_next_runs(session, wait_for):
+    text = "#include <cooperative_groups.h>\n"
+    assert "built in" in session.replace(
+        KERNEL, '#include "value.cuh"\n', f'#include "value.cuh"\n{text}'
+    )
+    assert LIVE.replace("value.cuh", "answer.cu") in session.replace(
+        KERNEL, "value();", "value() + 0;"
+    )
+    wait_for(lambda: list(session.folder.glob("jit_loader-*/*.pch")))
+    session.replace(KERNEL, "value() + 0;", "value() + 1;")
