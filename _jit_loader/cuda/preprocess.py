@@ -184,15 +184,14 @@ def _read_headers(key, mirror, source, paths, command, architecture):
     words, with_headers, without = _preprocessor(command, source, architecture), [], []
     for word in words:
         if word.startswith("-I"):
-            of_user = f"-I{os.path.join('<mirror>', word[2:].lstrip('/'))}"
-            with_headers += [of_user, word]
-            without.append(of_user)
+            of_user = word[2:].lstrip("/")
+            with_headers += [f"-I{os.path.join(mirror, of_user)}", word]
+            without.append(f"-I{os.path.join('<mirror>', of_user)}")
         elif word in ("-isystem", "-include"):
             with_headers += [word, next(words)]
         else:
             with_headers.append(word)
             without.append(word)
-    listed = [word.replace("<mirror>", mirror) for word in with_headers]
     kept_text = _kept(architecture)
     folder = os.path.join(cache_folder(), FOLDER, key)
     shutil.rmtree(folder, ignore_errors=True)  # what is there must not be used with new headers
@@ -200,9 +199,8 @@ def _read_headers(key, mirror, source, paths, command, architecture):
     kept = os.path.join(folder, "kept.h")
     # nvcc passes -Werror to g++, which warns of a new __LINE__ outside of such a header.
     write_atomically(kept, f"#pragma GCC system_header\n{kept_text}".encode())
-    result = run(
-        [*listed, f"-fmacro-prefix-map={mirror}=", "-include", kept, "-dD", "-dI", mirror + source]
-    )
+    flags = [f"-fmacro-prefix-map={mirror}=", "-include", kept, "-dD", "-dI"]
+    result = run([*with_headers, *flags, mirror + source])
     if result.returncode != 0:
         message = result.stderr.decode(errors="replace").replace(mirror, "")
         error = next((line for line in message.splitlines() if "error" in line), message)
@@ -299,9 +297,8 @@ class _Output:
         is_systems: whether it reads a header of the system. One that has been read before is not
         read again.
         """
-        if not is_systems and any(path.endswith(name.lstrip("./")) for path in self._paths):
-            return None
-        if name in self.macros:
+        is_users = not is_systems and any(p.endswith(name.lstrip("./")) for p in self._paths)
+        if is_users or name in self.macros:
             return None
         self._note(name)
         self.macros[name] = []
