@@ -84,11 +84,8 @@ class Declaration:
 
 def tokens_of(text):
     """Returns the tokens of preprocessed text, as a list."""
-    tokens = []
-    for match in _TOKEN.finditer(text):
-        if kind := match.lastgroup:
-            tokens.append(Token(kind, match[kind], match.start(kind), match.end(kind)))
-    return tokens
+    matches = (match for match in _TOKEN.finditer(text) if match.lastgroup)
+    return [Token(match.lastgroup, match[0], match.start(), match.end()) for match in matches]
 
 
 def split(tokens):
