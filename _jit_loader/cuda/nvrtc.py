@@ -146,9 +146,8 @@ def cuda_headers():
     wheels = ("cu" + cuda_major(), "cuda_runtime", "cuda_cccl")  # since CUDA 13; in CUDA 12
     toolkit = os.environ.get("CUDA_HOME") or "/usr/local/cuda"
     roots = [*(os.path.join(_wheels(), wheel) for wheel in wheels), toolkit]
-    folders = [os.path.join(root, "include") for root in roots]
-    both = [path for folder in folders for path in (folder, os.path.join(folder, "cccl"))]
-    return list(filter(os.path.isdir, both))
+    folders = [os.path.join(root, name) for root in roots for name in ("include", "include/cccl")]
+    return list(filter(os.path.isdir, folders))
 
 
 def _wheels():
