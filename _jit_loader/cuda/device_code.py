@@ -15,7 +15,7 @@ from _jit_loader.cuda.preprocess import INCLUDE
 
 _OF_DEVICE = {"__device__", "__global__", "__constant__", "__shared__", "__managed__"}
 _CONSTANT = {"constexpr", "consteval", "constinit", "const"}
-_TYPES = {"typedef", "using", "static_assert", "friend", "namespace", "concept"}
+_TYPES = {"typedef", "using", "static_assert", "friend", "namespace", "concept", "enum"}
 _MARKER = re.compile(r'^# (\d+ "(?:[^"\\]|\\.)*")', re.MULTILINE)
 _ERROR = re.compile(r"^in\.cu\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
 # In a function: variables that outlive the call, and those that are not constant.
@@ -74,8 +74,7 @@ class DeviceText:
             return "host"
         first = this.words[0]
         is_class = first in CLASSES and not (this.has_parameters or "=" in this.words)
-        is_type = is_class or first in _TYPES or first == "enum"
-        if is_type or {"constexpr", "consteval"} & words:
+        if is_class or first in _TYPES or {"constexpr", "consteval"} & words:
             return "unknown"
         if this.classes:
             is_function = this.has_parameters and "virtual" not in words
@@ -181,7 +180,6 @@ def without_errors(program, code, removed, expressions=()):
             compile_program(program._replace(source=code.numbered_text(removed)), expressions)
             return removed
         except NvrtcError as error:
-            more = code.removals(str(error), removed)
-        if not more:
-            return removed
-        removed = sorted({*removed, *more})
+            if not (more := code.removals(str(error), removed)):
+                return removed
+            removed = sorted({*removed, *more})
