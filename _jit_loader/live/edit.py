@@ -147,15 +147,12 @@ def inputs_of(record, texts, roots):
     """
     if missing := {*record["user files"]} - texts.keys():
         raise NotLive(f"the last build has no text of {min(missing)}, or it is not UTF-8")
+    names = (each["mangled"] for each in record["kernels"] if each["registers"] is not None)
     return Inputs(
         roots.absolute(record["source"]),
         {roots.absolute(name): texts[name] for name in record["user files"]},
         list(map(roots.absolute_text, record["nvcc"])),
-        {
-            each["mangled"]
-            for each in record["kernels"]
-            if each["registers"] is not None and not OF_CUB.match(each["mangled"])
-        },
+        {name for name in names if not OF_CUB.match(name)},
     )
 
 
