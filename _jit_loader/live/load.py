@@ -130,13 +130,12 @@ def _check_edit(title, this):
     this: a this_process.Loaded.
     """
     folder = os.path.dirname(this.path)
-    family, files = family_of(os.path.dirname(folder)), None
+    family = family_of(os.path.dirname(folder))
     for key, live in list(ops.items()):
-        if key[0] == family and this.path != live.path:
-            files = files or read_checked(os.path.join(folder, USER_FILES))
-            if files == live.edit.user_files:
-                del ops[key]
-                _unchecked[folder] = title
+        is_other = key[0] == family and live.path != this.path
+        if is_other and read_checked(os.path.join(folder, USER_FILES)) == live.edit.user_files:
+            del ops[key]
+            _unchecked[folder] = title
     for folder, title in list(_unchecked.items()):
         if os.path.exists(os.path.join(folder, LIVE)):
             del _unchecked[folder]
@@ -154,9 +153,8 @@ def say_what_differs(title, folder):
     for answer in (read_checked(os.path.join(folder, LIVE)) or {}).values():
         if answer["differs"]:
             say(
-                f"{title}: warning: the live edit and the complete build differ: "
-                f"{answer['reason']}. Results computed since that edit may be wrong: compute them "
-                "again"
+                f"{title}: warning: the live edit and the complete build differ: {answer['reason']}"
+                ". Results computed since that edit may be wrong: compute them again"
             )
 
 
