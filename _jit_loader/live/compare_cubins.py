@@ -9,6 +9,7 @@ import re
 import struct
 from collections import Counter
 
+from _jit_loader.cache.files import read_bytes
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.live.edit import NotLive
 from _jit_loader.system.elf import OBJECT, UNDEFINED, content, sections_of, symbols
@@ -49,8 +50,7 @@ def cubins_of(path):
     nvcc embeds a fatbin for each .cu file: a header, and entries that have a header each. Cubins
     that a flag has compressed are left out; by default only PTX is compressed.
     """
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_bytes(path)
     section = sections_of(data).get(b".nv_fatbin")
     fatbins = content(data, section) if section else b""
     found, place = [], 0

@@ -8,6 +8,7 @@ import functools
 import re
 
 from _jit_loader.cache import digest_of
+from _jit_loader.cache.files import read_bytes
 from _jit_loader.cuda.declarations import split, tokens_of, with_members
 from _jit_loader.cuda.preprocess import NotUnderstood, preprocess
 from _jit_loader.key.digests import digest_of_bytes
@@ -188,8 +189,7 @@ def host_digest(path, of_part=digest_of_bytes):
     Raises:
         NotUnderstood: nvcc itself has chosen the names of anonymous namespaces; see cuda/halves.py.
     """
-    with open(path, "rb") as file:
-        data = file.read()
+    data = read_bytes(path)
     of_host = (each for each in sections_of(data).items() if not _OF_DEVICE.fullmatch(each[0]))
     found = {name: content(data, section) for name, section in of_host}
     if any(map(_NVCCS_ID.search, [*found, *found.values()])):

@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple
 
 from _jit_loader.cache import cache_folder, digest_of, stamp
-from _jit_loader.cache.files import kept
+from _jit_loader.cache.files import kept, read_bytes
 from _jit_loader.live.edit import OF_CUB, NotLive
 from _jit_loader.system.elf import FUNCTION, UNDEFINED, relocations, sections_of, symbols
 
@@ -69,8 +69,7 @@ def launches_of(path):
 
 
 def _read(path):
-    with open(path, "rb") as file:
-        library = file.read()
+    library = read_bytes(path)
     sections = sections_of(library)
     dynamic = symbols(library, sections, b".dynsym")
     for symbol in dynamic:
