@@ -32,19 +32,8 @@ _HEADERS = [
     *("torch/headeronly/cuda/KernelUtils.h", "c10/cuda/CUDAMathCompat.h"),
     *(f"ATen/{name}.{ending}" for name in _ATEN.split() for ending in ("h", "cuh")),
 ]
-_FIRST = """\
-namespace thrust { template <class> struct complex; }
-namespace c10 {
-class Error; class Scalar; struct Device; template <class T> class ArrayRef;
-template <class T> class HeaderOnlyArrayRef;
-template <class T> struct alignas(sizeof(T) * 2) complex;
-using IntArrayRef = ArrayRef<long>; using IntHeaderOnlyArrayRef = HeaderOnlyArrayRef<long>;
-enum class DeviceType : signed char { CPU = 0, CUDA = 1, MPS = 13, XPU = 12 };
-}
-namespace torch::headeronly { using c10::IntHeaderOnlyArrayRef; using c10::HeaderOnlyArrayRef; }
-namespace at { using namespace c10; class Tensor; class TensorBase; }
-namespace torch { using namespace at; }
-"""
+# Declares what these headers need of others.
+_FIRST = read_text(os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_first.h"))
 _COMPLEX = "torch/headeronly/util/complex.h"
 _PART = "not meant to be individually included"  # of complex_utils.h in PyTorch 2.11
 # Operators are found by their arguments' types; of these headers not all may be there.
@@ -62,9 +51,8 @@ def torch_text(found, words, command, options):
         return ""
     reached = {path[len(root) :] for path in found.headers if path.startswith(root)}
     headers = {header["name"]: header for header in _headers(root, _flags(command), tuple(options))}
-    wanted = {
-        name for name in reached & headers.keys() if not words.isdisjoint(headers[name]["declares"])
-    }
+    known = reached & headers.keys()
+    wanted = {name for name in known if not words.isdisjoint(headers[name]["declares"])}
     waiting = list(wanted)
     while waiting:
         more = {*headers[waiting.pop()]["includes"]} - wanted
@@ -106,12 +94,11 @@ def _made(root, flags, program):
     texts = {root + name: read_text(root + name) for name in names}
     source = f"{root}jit_loader.cu"
     included = [name for name in names if _PART not in texts[root + name]]
-    texts[source] = "".join(f"#include <{name}>\n" for name in included)
+    texts[source] = _FIRST + "".join(f"#include <{name}>\n" for name in included)
     command = [*flags, f"-I{root[:-1]}", "-c", source, "-o", "a.o"]
     found = preprocess(source, texts, command, program.options[0].removeprefix("-arch=sm_"))
-    text = _FIRST + found.text
-    code = DeviceText(text)
-    words = {*re.findall(r"[^\W\d]\w*", text)}
+    code = DeviceText(found.text)
+    words = {*re.findall(r"[^\W\d]\w*", found.text)}
     removed = without_errors(with_headers(program, found.before, found.headers, words), code, [])
     parts, current = {}, None
     for line in code.text(removed).split("\n"):
