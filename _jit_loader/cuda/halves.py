@@ -47,8 +47,9 @@ class Unexpected(Exception):
 class Step:
     """One command of nvcc, its process and its output."""
 
-    def __init__(self, command):
-        self.command, self.process, self.output = command, None, b""
+    def __init__(self, command, environment):
+        self.command, self._environment = command, environment
+        self.process, self.output = None, b""
         # The host compiler may have any name, so its flags tell its steps.
         if " -E -x c++ " in command:
             self.name = f"preprocess for the {'device' if '__CUDA_ARCH__=' in command else 'host'}"
@@ -57,11 +58,11 @@ class Step:
         else:
             self.name = os.path.basename(command.split()[0].strip('"'))
 
-    def run(self, environment):
+    def run(self):
         try:
             self.process = subprocess.Popen(
                 ["/bin/sh", "-c", f"exec {self.command}"],
-                env=environment,
+                env=self._environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -89,13 +90,13 @@ class Commands:
         )
         lines = listed.stderr.splitlines()
         self.said = [s for s in lines if not s.startswith(MARK) and "'threads'" not in s]
-        self.environment, self.steps = dict(os.environ), []
+        environment, self.steps = dict(os.environ), []
         for line in (line[len(MARK) :] for line in lines if line.startswith(MARK)):
             if SETTING.match(line):
                 name, _, value = line.partition("=")
-                self.environment[name] = value
+                environment[name] = value
             elif not line.startswith(("rm ", "-- Filter Dependencies --")) and line.strip():
-                self.steps.append(Step(line))
+                self.steps.append(Step(line, environment))
         if listed.returncode != 0 or not self._are_known():
             raise Unexpected
 
@@ -140,11 +141,10 @@ def run(commands, source, output, in_turn):
     """Compiles; returns the exit code. Raises Unexpected if nvcc itself has to run."""
     commands.write_id(source)
     depfiles = commands.list_dependencies(output)
-    environment = commands.environment
     if in_turn:
-        all(step.run(environment) for step in commands.steps)
-    elif _run_halves(commands) and commands.of("fatbinary").run(environment):
-        commands.of("compile").run(environment)
+        all(step.run() for step in commands.steps)
+    elif _run_halves(commands) and commands.of("fatbinary").run():
+        commands.of("compile").run()
     code = _report(commands)
     texts = []
     for path in filter(os.path.exists, depfiles):
@@ -161,10 +161,9 @@ def run(commands, source, output, in_turn):
 def _run_halves(commands):
     """Runs the host's and the device's steps; returns whether all succeeded."""
     host, device = map(commands.of_half, ("host", "device"))
-    environment = commands.environment
-    parallel = threading.Thread(target=lambda: all(step.run(environment) for step in device))
+    parallel = threading.Thread(target=lambda: all(step.run() for step in device))
     parallel.start()
-    succeeded = all(step.run(environment) for step in host)
+    succeeded = all(step.run() for step in host)
     if not succeeded:
         for step in device:
             if step.process is not None and step.process.poll() is None:
