@@ -21,7 +21,6 @@ _ERROR = re.compile(r"^in\.cu\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
 # In a function: variables that outlive the call, and those that are not constant.
 _STATIC = re.compile(r"\bstatic (?!__shared__ )")
 _VARIABLE = re.compile(rf"{_STATIC.pattern}(?!constexpr |const [^*&]*?[=\[{{;])")
-_NAME = "in.cu"  # of a numbered text in NVRTC's messages
 ENTIRELY = " entirely"  # after the key of a declaration of which nothing stays
 
 
@@ -35,8 +34,7 @@ class DeviceText:
             text = re.sub(r"\bnamespace\s*\{", named, text)
         self._text, self._tokens = text, tokens_of(text)
         declarations, self._kinds = split(self._tokens), {}
-        every = with_members(declarations)
-        self._marked = {each.name for each in every if each.specifiers & _OF_DEVICE}
+        self._marked = {d.name for d in with_members(declarations) if d.specifiers & _OF_DEVICE}
         self._all = list(self._with_members(declarations))
 
     def may_have_state(self):
@@ -174,7 +172,7 @@ def without_errors(program, code, removed, expressions=()):
     program: the nvrtc.Program without its source. code: its DeviceText.
     """
     options = [*program.options, "-fdevice-syntax-only"]
-    program = program._replace(path=_NAME, options=options)
+    program = program._replace(path="in.cu", options=options)
     while True:
         try:
             compile_program(program._replace(source=code.numbered_text(removed)), expressions)
