@@ -83,8 +83,7 @@ def _load_edit(builds, digests, start_build):
     started, request, edit = time.perf_counter(), builds.request, None
     with contextlib.suppress(*FALLBACK):
         edit = _find(builds, digests)
-    key = _key(builds)
-    live = ops.get(key)
+    live = ops.get(_key(builds))
     if live is not None and edit is not None and live.edit.user_files == edit.user_files:
         return live if live.is_being_built() else None
     if live is not None and live.process is not None:
@@ -103,7 +102,7 @@ def _load_edit(builds, digests, start_build):
         if live.path in this_process.patched:
             this_process.patched.pop(live.path)[1]()
         return None
-    ops[key] = live
+    ops[_key(builds)] = live
     how = f"new device code in {time.perf_counter() - started:.1f} s; the complete build follows"
     say(f"{request.title}: {edit.changed} changed: {how}")
     return live

@@ -32,8 +32,8 @@ def self_check(folder, project, host_objects=()):
     whether a live edit has run other code.
     """
     path = os.path.join(folder, LIVE)
-    lock = os.path.join(cache_folder(), "background")
-    with build_lock(lock, os.path.basename(folder)):  # one process at a time
+    # One process at a time.
+    with build_lock(os.path.join(cache_folder(), "background"), os.path.basename(folder)):
         found = None if host_objects else read_checked(path)
         if found is None:
             before = {os.path.basename(each): each for each in host_objects}
