@@ -229,15 +229,13 @@ def query_compilers(ninja_file, outputs, digests):
 
 def merged(records, request):
     """Merges records into one; raises InputsChanged if two have different versions of a file."""
-    result = {"files": {}, "tools": {}, "programs": {}}
+    result, absent = {"files": {}, "tools": {}, "programs": {}}, {}
     for record in records:
         for group, known in result.items():
             for path, digest in record[group].items():
                 if known.setdefault(path, digest) != digest:
                     # A program's row has its role.
                     raise InputsChanged([request.programs.get(path, request.roots.absolute(path))])
-    absent = {}
-    for record in records:
         for folder, names in record["absent"].items():
             absent.setdefault(folder, set()).update(names)
     result["user files"] = sorted({path for record in records for path in record["user files"]})
