@@ -35,11 +35,6 @@ class Symbol(NamedTuple):
     place: int
 
 
-def is_64_bit(data):
-    """Returns whether the bytes are a little-endian 64-bit ELF file."""
-    return data[:6] == b"\x7fELF\x02\x01"
-
-
 def sections_of(data):
     """Returns {name: section} of a 64-bit ELF file."""
     (start,) = struct.unpack_from("<Q", data, 40)
@@ -56,7 +51,7 @@ def build_id(descriptor):
     The file is not mapped into memory: that would end the process if the file became shorter.
     """
     header = os.pread(descriptor, 64, 0)
-    if len(header) < 64 or not is_64_bit(header):
+    if len(header) < 64 or not header.startswith(b"\x7fELF\x02\x01"):  # 64 bits, little-endian
         return None
     (place,) = struct.unpack_from("<Q", header, 32)
     size, count = struct.unpack_from("<HH", header, 54)
