@@ -21,10 +21,7 @@ from _jit_loader.report.errors import ShownAlone
 ATTRIBUTE = "jit_loader"  # of a shell; the value is its BeforeCell
 
 # Cells that can fix an error, and cells that turn the reload off.
-ALWAYS_RUN = (
-    *("%%writefile", "%%file", "%%bash", "%%sh", "%%script"),
-    *("%unload_ext", "%reload_ext"),
-)
+ALWAYS_RUN = ("%%writefile", "%%file", "%%bash", "%%sh", "%%script", "%unload_ext", "%reload_ext")
 
 # In IPython 9, autoreload patches single functions by default, without their decorators.
 RELOAD = "now --full" if IPython.version_info[0] >= 9 else "now"
@@ -51,8 +48,7 @@ class ChangedOps:
             CompileError, RuntimeError, OSError: as jit_loader.load raises them.
         """
         modules = {key: op.module for key, op in this_process.ops.items()}
-        for key, module in modules.items():
-            self._active.setdefault(key, module)
+        self._active = {**modules, **self._active}
         missing = {key: op for key, op in this_process.ops.items() if not is_unchanged(op.call)}
         if len(missing) > 1:  # one header may be included by many ops
             for key, op in list(missing.items()):
