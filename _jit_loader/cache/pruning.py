@@ -46,8 +46,7 @@ class Entry(NamedTuple):
 class Removed:
     """The number of removed builds and bytes."""
 
-    def __init__(self):
-        self.builds, self.size = 0, 0
+    builds = size = 0
 
 
 def entries():

@@ -58,8 +58,7 @@ def refuse_second_registration(name, folder, is_second):
             "and this process has loaded another build of it. Restart Python (in a notebook, the "
             "kernel) to use the new build; until then the old one stays active"
         )
-    with open(os.path.join(folder, REGISTRATIONS)) as file:
-        namespaces = json.load(file)["namespaces"]
+    namespaces = json.loads(read_bytes(os.path.join(folder, REGISTRATIONS)))["namespaces"]
     for namespace in filter(_is_registered, namespaces):
         raise RestartNeeded(
             f"{name} registers the namespace {namespace} (TORCH_LIBRARY), which another library of "
