@@ -93,9 +93,8 @@ def _attempt(job):
                 line.finished(output)
                 if output in missing:
                     in_header = headers.files.get(output, ())  # now: a further run leaves it out
-                    recordings[output] = workers.submit(
-                        record.record_object, job, output, compilers, in_header
-                    )
+                    arguments = job, output, compilers, in_header
+                    recordings[output] = workers.submit(record.record_object, *arguments)
             workers.results(recordings.values())  # a further run may write an object again
         workers.results(side_jobs)
         records = record.all_records(job, reused, recordings, compilation)
