@@ -34,6 +34,8 @@ _HEADERS = [
 ]
 # Declares what these headers need of others.
 _FIRST = read_text(os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_first.h"))
+# Finds PyTorch's folder of headers, with a / at its end, in a path.
+_FOLDER = re.compile(r"(.*/)(?:c10|torch/headeronly)/macros/Macros\.h")
 _COMPLEX = "torch/headeronly/util/complex.h"
 _PART = "not meant to be individually included"  # of complex_utils.h in PyTorch 2.11
 # Operators are found by their arguments' types; of these headers not all may be there.
@@ -47,7 +49,8 @@ def torch_text(found, words, command, options):
     found: the Preprocessed source. words: of the device code. command: the words of nvcc's command.
     options: NVRTC's.
     """
-    if (root := _root(found.headers)) is None:
+    root = next((match[1] for match in map(_FOLDER.fullmatch, found.headers) if match), None)
+    if root is None:
         return ""
     reached = {path[len(root) :] for path in found.headers if path.startswith(root)}
     headers = {header["name"]: header for header in _headers(root, _flags(command), tuple(options))}
@@ -60,12 +63,6 @@ def torch_text(found, words, command, options):
         waiting += more
     texts = [header["text"] for name, header in headers.items() if name in wanted]
     return "".join([_FIRST, *texts]) if texts else ""
-
-
-def _root(paths):
-    """Returns PyTorch's folder of headers, with a / at its end; None if none of them is read."""
-    pattern = re.compile(r"(.*/)(?:c10|torch/headeronly)/macros/Macros\.h")
-    return next((match[1] for match in map(pattern.fullmatch, paths) if match), None)
 
 
 @functools.lru_cache(maxsize=8)
