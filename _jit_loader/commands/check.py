@@ -80,8 +80,7 @@ def find_sanitizer():
     homes = [os.environ.get("CUDA_HOME"), toolchain.nvcc_path() and toolchain.cuda_home()]
     folders = [os.path.join(h, name) for h in filter(None, homes) for name in ("bin", PROGRAM)]
     folders += [os.environ.get("PATH", os.defpath), "/usr/local/cuda/bin"]
-    found = shutil.which(PROGRAM, path=os.pathsep.join(folders))
-    if found is None:
+    if (found := shutil.which(PROGRAM, path=os.pathsep.join(folders))) is None:
         raise RuntimeError(f"{PROGRAM} was not found; {INSTALL}")
     return found
 
