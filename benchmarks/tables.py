@@ -392,35 +392,38 @@ def _described(benchmark, result):
 
 # The rows of the README: (what a person does, the benchmark, the values of find()).
 README = [
-    ("load a built extension in a new process", *load("extension", FROM_CACHE)),
     (
-        "edit host code in a small `.cu` without PyTorch's headers, beside an unchanged `.cpp`",
-        *load("extension", QUESTIONS[2]),
-    ),
-    ("edit a header of that `.cu`", *load("extension", QUESTIONS[3])),
-    (
-        "edit the body of a kernel in a `.cu` with `torch/extension.h` (a live edit)",
+        "edit the body of a kernel in a 16-line `.cu` with `torch/extension.h` (a *live edit*)",
+        "gpu",
         *LIVE_EDITS["public_float"],
     ),
-    ("edit the body of a kernel of add2, an op of this project (a live edit)", *LIVE_EDITS["add2"]),
     (
-        "build a `.cpp` with `torch/extension.h` for the first time",
-        *FIRST_BUILDS["`load` of a .cpp"],
+        "edit host code of a small `.cu`; its unchanged `.cpp` includes `torch/extension.h`",
+        "gpu",
+        *load("extension", QUESTIONS[2]),
+    ),
+    ("edit a header of that `.cu`", "gpu", *load("extension", QUESTIONS[3])),
+    ("load it unchanged, in a new process", "gpu", *load("extension", FROM_CACHE)),
+    (
+        "build two files without PyTorch's headers for the first time, on 2 cores",
+        *("cpu", "scaling", {"start": "cold", "processes": 1}),
     ),
 ]
 
 
 def readme(by_device):
-    """Returns the lines of the README's table, of the newest runs on a GPU."""
+    """Returns the lines of the README's table, of the newest runs."""
     rows, machines, rounds = [], {}, []
-    for about, benchmark, wanted in README:
-        runs = newest(by_device, "gpu", (benchmark,))
+    for about, kind, benchmark, wanted in README:
+        runs = newest(by_device, kind, (benchmark,))
         if result := find(runs, benchmark, **wanted):
             stale = "torch" in result.get("stale", ())
-            torch = "*runs the old code, silently*" if stale else time("torch")(result)
-            ours = time("ours")(result)
-            wins = stale or result["seconds"]["ours"][2] < result["seconds"]["torch"][0]
-            rows.append([about, torch, f"**{ours}**" if wins else ours])
+            cells = {way: time(way)(result) for way in ("torch", "ours")}
+            if stale:
+                cells["torch"] = "*runs the old code, silently*"
+            fastest = "ours" if stale else min(cells, key=lambda way: result["seconds"][way][1])
+            cells[fastest] = f"**{cells[fastest]}**"
+            rows.append([about, *cells.values()])
             machines[f"{runs[benchmark].on}, PyTorch {runs[benchmark]['machine']['torch']}"] = True
             rounds.append(result["rounds"])
     spread = f"{min(rounds, default=0)} to {max(rounds, default=0)}"
@@ -433,19 +436,16 @@ def readme(by_device):
 CHINESE = {
     "when you ...": "当你……",
     "PyTorch's `load`": "PyTorch 的 `load`",
-    "load a built extension in a new process": "在新进程里加载已编译好的扩展",
-    "edit host code in a small `.cu` without PyTorch's headers, beside an unchanged `.cpp`": (
-        "修改一个不含 PyTorch 头文件的小 `.cu` 里的主机代码，`.cpp` 不变"
+    "edit the body of a kernel in a 16-line `.cu` with `torch/extension.h` (a *live edit*)": (
+        "修改一个 16 行、含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，*实时修改*"
+    ),
+    "edit host code of a small `.cu`; its unchanged `.cpp` includes `torch/extension.h`": (
+        "修改一个小 `.cu` 里的主机代码，它的 `.cpp` 含有 `torch/extension.h`，没有改"
     ),
     "edit a header of that `.cu`": "修改这个 `.cu` 的头文件",
-    "edit the body of a kernel in a `.cu` with `torch/extension.h` (a live edit)": (
-        "修改含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，实时修改"
-    ),
-    "edit the body of a kernel of add2, an op of this project (a live edit)": (
-        "修改本项目的算子 add2 的 kernel 的函数体，实时修改"
-    ),
-    "build a `.cpp` with `torch/extension.h` for the first time": (
-        "第一次编译含有 `torch/extension.h` 的 `.cpp`"
+    "load it unchanged, in a new process": "什么都没改，在新进程里加载",
+    "build two files without PyTorch's headers for the first time, on 2 cores": (
+        "在 2 个核上，第一次编译两个不含 PyTorch 头文件的文件"
     ),
     "runs the old code, silently": "不声不响地运行旧代码",
     ". Medians of ": "。",

@@ -13,6 +13,8 @@ import torch
 
 from _jit_loader.key import cuda_major
 
+# As nvcc. CCCL has 16 for NVRTC, which then expands macros of cuda/std/type_traits for 1.1 s.
+UNROLLED = "-D_CCCL_META_UNROLL_LIMIT=10"
 FAILED = 5, 6  # NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_COMPILATION
 
 
@@ -55,7 +57,7 @@ def compile_program(program, expressions=()):
         # NVRTC would call cuInit for its own cache. After cuInit, CUDA_VISIBLE_DEVICES has no
         # effect, and a forked process cannot use CUDA.
         without_cache = ["--no-cache"] if int(cuda_major()) >= 13 else []  # not known before 12.9
-        options = strings([*program.options, *without_cache])
+        options = strings([UNROLLED, *program.options, *without_cache])
         result = nvrtc.nvrtcCompileProgram(handle, len(options), options)
         if result in FAILED:
             log = _bytes(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace")

@@ -38,7 +38,7 @@ _TWO_WORDS = re.compile(
     r"|threads|t|diag-suppress|gen(?:erate-)?code|(?:gpu-)?arch(?:itecture)?|MF|o|ccbin|isystem|I)"
 )
 _FEW = 4  # kernels that are compiled though they were not launched
-# Of headers that NVRTC reads for 2 s. KEEP keeps what it has read, until the process ends: 0.2 GB
+# Of headers that NVRTC reads for 1 s. KEEP keeps what it has read, until the process ends: 0.2 GB
 # in the folder of temporary files.
 KEEP = "--pch"
 _precompiled = {}  # digest of a source's #includes and options: the option that is used for KEEP
@@ -82,7 +82,7 @@ def compile_edit(source, launched):
     if _SLOW.search(code.text()):
         program = keep_headers(program._replace(source=_text(code, removed)))
     kernels = source.inputs.kernels
-    # At the first launch NVRTC would read the headers again, which takes 2 s with CUB.
+    # At the first launch NVRTC would read the headers again, which takes 1 s with CUB.
     compiled = kernels & launched or (kernels if len(kernels) <= _FEW else set())
     if not compiled or kernels - compiled - source.answer["kernels"].keys():
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
