@@ -24,14 +24,14 @@ def cpu_model():
 
 
 def python_loop_ms():
-    """Returns the milliseconds of 10^6 additions in Python, the least of five.
+    """Returns the milliseconds of 10^6 additions in Python, the least of thirty.
 
     A virtual machine may show the same clock whatever its speed, but this time shows whether two
     runs had the same speed. A machine with other users has slow moments, so the function is called
     at the start and end of a run.
     """
     times = []
-    for _ in range(5):
+    for _ in range(30):
         started, total = time.perf_counter(), 0
         for number in range(1_000_000):
             total += number

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from tests.support.extension import MODULE, OTHER, binding
+from tests.support.extension import MODULE, OTHER, binding, write_files
 
 
 def test_error_lists_further_errors_and_ends_like_pytorchs(tiny):
@@ -147,8 +147,7 @@ NESTED = {"value.h": '#include "v/x.h"\n', "include/v/x.h": ONE}
 )
 def test_change_during_a_compilation_is_compiled(tiny, files, replaced, source, value):
     """After a compilation of `source`, the file `new` takes the place of `replaced`."""
-    for name, text in files.items():
-        tiny.write(name, text)
+    write_files(tiny.folder, files)
     old = shutil.copytree(tiny.folder, tiny.folder.parent / "old")
     new, replaced = tiny.folder / "new", tiny.folder / replaced
     tiny.after_compilation(f"[ -e {new} ] && mv {new} {replaced}", f"{source}*.cpp")

@@ -11,7 +11,7 @@ import torch
 
 from _jit_loader.commands import main
 from _jit_loader.key import toolchain
-from tests.support.extension import ROOT, write
+from tests.support.extension import ROOT, write_files
 
 FILES = {
     # Replaces the project's own, which takes 15 s to compile.
@@ -77,8 +77,7 @@ def _(grad):
 
 
 def write_project(folder):
-    for name, text in FILES.items():
-        write(folder / name, text)
+    write_files(folder, FILES)
     (folder / "bindings/shared").mkdir()
     for path in (ROOT / "bindings/shared").glob("*.py"):
         shutil.copy(path, folder / "bindings/shared")

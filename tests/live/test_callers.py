@@ -22,7 +22,7 @@ from _jit_loader.notebook.inline_cell import compile_cell
 from tests.cache.test_registrations import PLAIN
 from tests.live.test_load_edit import no_builds  # noqa: F401  a fixture
 from tests.support.answer import FILES
-from tests.support.extension import binding, edit, fork, write
+from tests.support.extension import binding, edit, fork, write, write_files
 from tests.support.nvrtc import needs_nvccs_version
 
 pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
@@ -84,8 +84,7 @@ class Sources:
     def __init__(self, folder, files):
         self.names = list(files)
         self.folder = folder
-        for name, text in files.items():
-            write(folder / name, text)
+        write_files(folder, files)
 
     def load(self, **options):
         return jit_loader.load("scale", [str(self.folder / name) for name in self.names], **options)
@@ -353,8 +352,7 @@ def test_cells_are_edits(capfd):
 @pytest.mark.usefixtures("no_builds")
 def test_a_list_of_variants_and_the_command_build_make_complete_builds(sources, tmp_path):
     project = tmp_path / "project"
-    for name, text in FILES.items():
-        write(project / name, text)
+    write_files(project, FILES)
     kernel = project / "kernels/answer.cu"
     defines = [{"SIZE": 1}, {"SIZE": 2}]
     jit_loader.load_op("answer", project=str(project), defines=defines)

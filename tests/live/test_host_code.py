@@ -17,7 +17,7 @@ from _jit_loader.cuda.declarations import tokens_of
 from _jit_loader.cuda.preprocess import NotUnderstood, preprocess
 from _jit_loader.key import toolchain
 from _jit_loader.live.host_code import HostCode, constants, host_code
-from tests.support.extension import ROOT, write
+from tests.support.extension import ROOT, write, write_files
 
 pytestmark = pytest.mark.nvcc
 
@@ -343,8 +343,7 @@ def test_cudafe_writes_the_same_host_code(op, tmp_path):
 
 def cudafe_code(op, texts, folder):
     """Returns the host part of a source as cudafe++ writes it, without line numbers."""
-    for name, text in texts.items():
-        write(folder / name, text)
+    write_files(folder, texts)
     flags = ["-std=c++17", "-arch=sm_80", "-Xcicc=-O0", "--keep", "-cuda"]
     command = [toolchain.nvcc_path(), *flags, f"-I{folder}", folder / "kernels" / f"{op}.cu"]
     # An edit may be an error of device code, which is compiled once the host part is written.

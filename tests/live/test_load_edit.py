@@ -28,7 +28,7 @@ from _jit_loader.live import program
 from _jit_loader.live.edit import LIVE
 from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL
-from tests.support.extension import edit, write
+from tests.support.extension import edit, write_files
 from tests.support.nvrtc import needs_nvccs_version
 
 pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
@@ -79,8 +79,7 @@ class Project:
 
     def __init__(self, folder, files=FILES):
         self.folder = folder
-        for name, text in files.items():
-            write(folder / name, text)
+        write_files(folder, files)
 
     def edit(self, name, old, new):
         edit(self.folder / name, old, new)

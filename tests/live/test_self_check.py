@@ -16,7 +16,7 @@ from _jit_loader.key.machine import Machine
 from _jit_loader.live import self_check
 from _jit_loader.live.edit import LIVE
 from tests.support.answer import FILES
-from tests.support.extension import write
+from tests.support.extension import write, write_files
 from tests.support.nvrtc import needs_nvccs_version
 
 pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
@@ -28,8 +28,7 @@ SOURCE, KERNEL = "<project>/kernels/answer.cu", "_Z12write_answerPl"
 def built(tmp_path_factory):
     """Returns a folder with the project and its cache; nvcc takes 2 s for the build."""
     folder = tmp_path_factory.mktemp("self_check")
-    for name, text in FILES.items():
-        write(folder / "project" / name, text)
+    write_files(folder / "project", FILES)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
         patch.setenv("JIT_LOADER_LIVE", "0")  # the tests check it

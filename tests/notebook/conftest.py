@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tests.support.extension import ROOT, binding, edit, write
+from tests.support.extension import ROOT, binding, edit, write, write_files
 
 ANSWER = {
     "kernels/answer.h": "long answer();\n",
@@ -104,8 +104,7 @@ def make_projects(folder):
     """Creates both projects, and returns the folder of tiny."""
     for name in ("kernels", "bindings"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name, text in ANSWER.items():
-        write(folder / "tiny" / name, text)
+    write_files(folder / "tiny", ANSWER)
     return folder / "tiny"
 
 

@@ -12,7 +12,7 @@ import jit_loader
 from _jit_loader import this_process
 from _jit_loader.commands.new import KINDS
 from _jit_loader.key import machine, toolchain
-from tests.support.extension import ROOT, binding, make_compiler_without_cpp_library, write
+from tests.support.extension import ROOT, binding, make_compiler_without_cpp_library, write_files
 
 HEADER = """\
 long answer();
@@ -43,8 +43,7 @@ def write_project(folder, with_cuda=False):
     }
     if with_cuda:
         files["kernels/answer.cu"] = '#include "kernels/answer.h"\n' + KERNEL
-    for name, text in files.items():
-        write(folder / name, text)
+    write_files(folder, files)
     return folder
 
 

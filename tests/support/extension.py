@@ -51,6 +51,12 @@ def write(path, text):
     return path
 
 
+def write_files(folder, files):
+    """Writes {path in a folder: text}."""
+    for name, text in files.items():
+        write(folder / name, text)
+
+
 def program(path, text):
     """Writes a file that can be executed; returns its path."""
     write(path, text).chmod(0o755)

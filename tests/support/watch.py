@@ -3,7 +3,7 @@
 import os
 import sys
 
-from tests.support.extension import ROOT, edit, make_compiler, write
+from tests.support.extension import ROOT, edit, make_compiler, write, write_files
 from tests.support.terminal import Terminal
 
 SCRIPT_NAME = "project/examples/run.py"
@@ -18,8 +18,7 @@ class Session:
     def __init__(self, folder, files):
         self.folder = folder
         self.value = 1111
-        for name, text in files.items():
-            self.write(name, text)
+        write_files(folder, files)
         (folder / "bin").mkdir()
         compiler = make_compiler(folder / "bin")
         self.environment = {

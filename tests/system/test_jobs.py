@@ -5,7 +5,7 @@ import os
 import pytest
 
 from _jit_loader.system import jobs
-from tests.support.extension import write
+from tests.support.extension import write_files
 
 GB = 1000**3
 
@@ -16,8 +16,7 @@ def machine(tmp_path, monkeypatch):
 
     def make(files):
         plain = {"proc/meminfo": f"MemFree: 1 kB\nMemAvailable:   {10**9} kB\n"}
-        for name, text in {**plain, **files}.items():
-            write(tmp_path / "root" / name, text)
+        write_files(tmp_path / "root", {**plain, **files})
 
     monkeypatch.delenv("MAX_JOBS", raising=False)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(16)))
