@@ -398,17 +398,22 @@ README = [
         *LIVE_EDITS["public_float"],
     ),
     (
-        "edit host code of a small `.cu`; its unchanged `.cpp` includes `torch/extension.h`",
+        "change a constant of kernel and host in a small `.cu` (`.cpp` with `torch/extension.h`)",
         "gpu",
         *load("extension", QUESTIONS[2]),
     ),
     ("edit a header of that `.cu`", "gpu", *load("extension", QUESTIONS[3])),
     ("load it unchanged, in a new process", "gpu", *load("extension", FROM_CACHE)),
     (
-        "build two files without PyTorch's headers for the first time, on 2 cores",
+        "build two small C++ files without PyTorch's headers, in a new cache, on 2 cores",
         *("cpu", "scaling", {"start": "cold", "processes": 1}),
     ),
 ]
+
+
+def _range(numbers):
+    least, most = min(numbers, default=0), max(numbers, default=0)
+    return f"{least} to {most}" if least < most else str(least)
 
 
 def readme(by_device):
@@ -424,11 +429,13 @@ def readme(by_device):
             fastest = "ours" if stale else min(cells, key=lambda way: result["seconds"][way][1])
             cells[fastest] = f"**{cells[fastest]}**"
             rows.append([about, *cells.values()])
-            machines[f"{runs[benchmark].on}, PyTorch {runs[benchmark]['machine']['torch']}"] = True
+            machine = f"{runs[benchmark].on}, PyTorch {runs[benchmark]['machine']['torch']}"
+            machines.setdefault(machine, []).append(len(rows))
             rounds.append(result["rounds"])
-    spread = f"{min(rounds, default=0)} to {max(rounds, default=0)}"
+    spread = _range(rounds)
     lines = markdown(["when you ...", "PyTorch's `load`", "jit_loader"], rows)
-    text = f"{'; '.join(machines)}. Medians of {spread} runs, without `import torch`."
+    listed = (f"{_range(numbers)}: {machine}" for machine, numbers in machines.items())
+    text = f"Rows {'; '.join(listed)}. Medians of {spread} runs, without `import torch`."
     return [*lines, "", text]
 
 
@@ -439,14 +446,15 @@ CHINESE = {
     "edit the body of a kernel in a 16-line `.cu` with `torch/extension.h` (a *live edit*)": (
         "修改一个 16 行、含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，*实时修改*"
     ),
-    "edit host code of a small `.cu`; its unchanged `.cpp` includes `torch/extension.h`": (
-        "修改一个小 `.cu` 里的主机代码，它的 `.cpp` 含有 `torch/extension.h`，没有改"
+    "change a constant of kernel and host in a small `.cu` (`.cpp` with `torch/extension.h`)": (
+        "修改一个小 `.cu` 里 kernel 和主机代码都用到的常量，`.cpp` 含有 `torch/extension.h`"
     ),
     "edit a header of that `.cu`": "修改这个 `.cu` 的头文件",
     "load it unchanged, in a new process": "什么都没改，在新进程里加载",
-    "build two files without PyTorch's headers for the first time, on 2 cores": (
-        "在 2 个核上，第一次编译两个不含 PyTorch 头文件的文件"
+    "build two small C++ files without PyTorch's headers, in a new cache, on 2 cores": (
+        "在 2 个核上，用新的缓存，编译两个不含 PyTorch 头文件的小 C++ 文件"
     ),
+    "Rows ": "行 ",
     "runs the old code, silently": "不声不响地运行旧代码",
     ". Medians of ": "。",
     " runs, without `import torch`.": " 次的中位数，不含 `import torch` 的时间。",
