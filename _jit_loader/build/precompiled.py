@@ -89,8 +89,7 @@ class Headers:
             if record is not None:
                 with contextlib.suppress(OSError):  # the time of the last use, for pruning
                     os.utime(os.path.join(header.folder, FOLDER))
-                path = os.path.join(header.folder, FOLDER, NAME)
-                self.flags[output] = ["-include", path]
+                self.flags[output] = ["-include", os.path.join(header.folder, FOLDER, NAME)]
                 self.files[output] = list(map(job.request.roots.absolute, record["files"]))
 
     def may_have_failed(self, output):
@@ -311,8 +310,7 @@ def _make_room():
     """
     for header in sorted(precompiled_headers(), key=pruning.last_used)[: 1 - MOST]:
         if not _is_in_use(header):
-            entry = pruning.Entry(header, os.path.dirname(header))
-            pruning.remove(entry, 0, pruning.Removed())
+            pruning.remove(pruning.Entry(header, os.path.dirname(header)), 0, pruning.Removed())
 
 
 def _is_in_use(header):

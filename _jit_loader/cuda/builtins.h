@@ -149,6 +149,8 @@ template <>
 constexpr bool is_same_float<float, float> = true;
 template <>
 constexpr bool is_same_float<double, double> = true;
+template <>
+constexpr bool is_same_float<long double, long double> = true;
 template <class T>
 struct promoted {
   using type = double;
@@ -216,6 +218,13 @@ using if_mixed = enable_if_t<kind<T> && kind<U> && !is_same_float<T, U>, both<T,
 JIT_LOADER_ONE(JIT_LOADER_DEFINE_ONE)
 JIT_LOADER_TWO(JIT_LOADER_DEFINE_TWO)
 JIT_LOADER_PREDICATES(JIT_LOADER_DEFINE_PREDICATE)
+template <class T, class U, class V>
+inline jit_loader::enable_if_t<jit_loader::kind<T> && jit_loader::kind<U> && jit_loader::kind<V>,
+                               jit_loader::both<jit_loader::both<T, U>, V>>
+fma(T a, U b, V c) {
+  using R = jit_loader::both<jit_loader::both<T, U>, V>;
+  return ::fma(R(a), R(b), R(c));
+}
 namespace std {
 JIT_LOADER_OTHER(JIT_LOADER_USE_WITH_F)
 JIT_LOADER_WITHOUT_F(JIT_LOADER_USE)

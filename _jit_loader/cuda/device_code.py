@@ -87,13 +87,11 @@ class DeviceText:
 
         removed: the keys of the declarations to leave out; see removals.
         """
-        text = "".join(part for part, _ in self._parts(removed))
-        return _for_nvrtc(text, r"#line \1")
+        return _for_nvrtc("".join(part for part, _ in self._parts(removed)), r"#line \1")
 
     def numbered_text(self, removed):
         """Returns the text with lines of its own; each declaration begins a new one."""
-        text = "".join(f"\n{part}" for part, _ in self._parts(removed))
-        return _for_nvrtc(text, "")
+        return _for_nvrtc("".join(f"\n{part}" for part, _ in self._parts(removed)), "")
 
     def removals(self, log, removed):
         """Returns the keys of more declarations to leave out, because of NVRTC's errors.

@@ -8,7 +8,8 @@ import functools
 import os
 import re
 
-from _jit_loader.cuda.nvrtc import cuda_headers
+from _jit_loader.cache import digest_of, stamp
+from _jit_loader.cuda.nvrtc import UNROLLED, cuda_headers
 from _jit_loader.key.toolchain import host_command
 from _jit_loader.system import read_text
 from _jit_loader.system.processes import run
@@ -21,6 +22,7 @@ OPTIONS = [
     "-device-int128",
     "-builtin-move-forward=false",
     "-builtin-initializer-list=false",
+    UNROLLED,
 ]
 # Headers of CUDA that device code needs. All others of the system are empty.
 _REAL = re.compile(
@@ -89,7 +91,8 @@ def with_headers(program, names, paths, words, more=""):
     needed = [name for name in used if any(path.endswith(f"/{name}") for path in paths)]
     # Those of std take NVRTC as long as a small kernel. CUDA's need them.
     is_std = "std" in words or any(name.startswith("cuda_") for name in needed)
-    if is_std or any(re.match("cub/|thrust/", n) or _REAL.fullmatch(n) for n in names):
+    slow = any(re.match("cub/|thrust/|cooperative_groups", name) for name in names)
+    if is_std or slow or any(map(_REAL.fullmatch, names)):
         needed = ["bits/move.h", "type_traits", *needed]
     else:
         needed = []
@@ -101,6 +104,8 @@ def with_headers(program, names, paths, words, more=""):
         **{n: "#pragma once\n" for n in names if n not in iterators and not _REAL.fullmatch(n)},
         **changed_headers(tuple(folders)),
         PREAMBLE: "".join(preamble),
+        # For --pch, with which NVRTC does not look whether files have changed.
+        "jit_loader_stamps": digest_of([stamp(path) for path in paths if slow]),
     }
     options = [*program.options, *OPTIONS, *(f"-I{folder}" for folder in folders)]
     return program._replace(options=options, headers=virtual)

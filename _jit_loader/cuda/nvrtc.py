@@ -57,7 +57,7 @@ def compile_program(program, expressions=()):
         # NVRTC would call cuInit for its own cache. After cuInit, CUDA_VISIBLE_DEVICES has no
         # effect, and a forked process cannot use CUDA.
         without_cache = ["--no-cache"] if int(cuda_major()) >= 13 else []  # not known before 12.9
-        options = strings([UNROLLED, *program.options, *without_cache])
+        options = strings([*program.options, *without_cache])
         result = nvrtc.nvrtcCompileProgram(handle, len(options), options)
         if result in FAILED:
             log = _bytes(handle, "ProgramLog").rstrip(b"\0").decode(errors="replace")

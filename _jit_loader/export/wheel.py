@@ -70,8 +70,7 @@ def write_project(name, ops, project, processors, gpus, out):
             for placeholder, value in values.items():
                 code = pprint.pformat(value, width=99, sort_dicts=False)
                 text = text.replace(f"{placeholder}_VALUE", code)
-            relative = str(path.relative_to(TEMPLATE)).replace("NAME", name)
-            _write(Path(out, relative), text.encode())
+            _write(Path(out, str(path.relative_to(TEMPLATE)).replace("NAME", name)), text.encode())
 
 
 def _write(path, data):

@@ -78,8 +78,7 @@ def memo_paths(kind, arguments):
 
 def named_variables():
     """Returns the names of the variables that JIT_LOADER_KEY_VARIABLES adds to the key."""
-    names = os.environ.get("JIT_LOADER_KEY_VARIABLES", "").split(":")
-    return sorted(filter(None, names))
+    return sorted(filter(None, os.environ.get("JIT_LOADER_KEY_VARIABLES", "").split(":")))
 
 
 def names_architectures():

@@ -4,7 +4,9 @@ NVRTC knows no host code: launches, CUDA's runtime, the C++ library. The bodies 
 are therefore left out. If a kernel calls one, which nvcc would refuse, the code does not compile.
 """
 
+import os
 import re
+import tempfile
 from typing import NamedTuple
 
 from _jit_loader.cache import digest_of
@@ -107,20 +109,28 @@ def keep_headers(program):
 
     It compares the options, but not the texts of headers, so a digest of these is an option.
     """
-    digest = digest_of(sorted(program.headers.items()))
-    options = [*program.options, f"-DJIT_LOADER_HEADERS={digest}"]
+    options = [*program.options, _of_headers(program)]
     kept = _precompiled.get(digest_of([_INCLUDES.match(program.source)[0], options]), KEEP)
     return program._replace(options=[*options, kept])
 
 
-def precompile(program, path):
-    """Writes what NVRTC reads of a Program's headers to a file, for forks of this process.
+def _of_headers(program):
+    return f"-DJIT_LOADER_HEADERS={digest_of(sorted(program.headers.items()))}"
 
-    Other processes cannot use the file: its addresses are this process's. program: of keep_headers.
+
+def precompile(program):
+    """Keeps what NVRTC reads of the headers of a Program of keep_headers, for forks.
+
+    Other processes cannot use the file: its addresses are this process's.
     """
     source, options = _INCLUDES.match(program.source)[0], program.options[:-1]
-    compile_program(program._replace(source=source, options=[*options, f"--create-pch={path}"]))
-    _precompiled[digest_of([source, options])] = f"--use-pch={path}"
+    if source and options[-1] == _of_headers(program):
+        with tempfile.TemporaryDirectory(prefix="jit_loader-") as folder:
+            path = os.path.join(folder, "headers.pch")
+            options_now = [*options, f"--create-pch={path}"]
+            compile_program(program._replace(source=source, options=options_now))
+            file = os.open(path, os.O_RDONLY)  # until this process ends, in any way
+        _precompiled[digest_of([source, options])] = f"--use-pch=/proc/self/fd/{file}"
 
 
 def compile_device(inputs, kernels):

@@ -12,7 +12,7 @@ from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.cache.store import Build, Builds, write_manifest
 from _jit_loader.cuda.headers import changed_headers
-from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program, cuda_headers
+from _jit_loader.cuda.nvrtc import UNROLLED, NvrtcError, Program, compile_program, cuda_headers
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.raw import TEXT, read_build
@@ -174,7 +174,7 @@ def _included(kernel, folders, texts):
 def _options(kernel, arch):
     folders = [kernel.folder, *kernel.includes, *cuda_headers()]
     return [
-        *(f"-arch={arch}", "-std=c++17", "-lineinfo", "-default-device"),
+        *(f"-arch={arch}", "-std=c++17", "-lineinfo", "-default-device", UNROLLED),
         *(f"-D{name}={text}" for name, text in kernel.defines.items()),
         *(f"-I{folder}" for folder in folders),
         *kernel.options,
@@ -219,5 +219,4 @@ def _explained(log, path, kernel):
 
 def kernels_of(code):
     """Returns the names of the kernels in compiled code, with the types of their parameters."""
-    found = {name.decode() for name in _CONSTANTS.findall(code)}
-    return sorted(map(demangled, found))
+    return sorted(map(demangled, {name.decode() for name in _CONSTANTS.findall(code)}))

@@ -89,8 +89,7 @@ class Kernel:
     def __getitem__(self, configuration):
         last, launcher = self._last
         if last != configuration:
-            launcher = Launcher(self, configuration)
-            self._last = configuration, launcher
+            self._last = configuration, Launcher(self, configuration)
         return launcher
 
     def __repr__(self):

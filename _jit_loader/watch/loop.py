@@ -11,7 +11,6 @@ import importlib
 import os
 import pickle
 import runpy
-import shutil
 import signal
 import subprocess
 import sys
@@ -138,8 +137,7 @@ class Watch:
         self._files = Files(script)
         self._pid = None  # of the run, until it has ended
         self._older = {*processes.tree(os.getpid())}  # from before an exec
-        self._told, self._last_told = os.memfd_create("jit_loader"), b""
-        self._folder = tempfile.mkdtemp(prefix="jit_loader-")
+        self._told, self._last_told = tempfile.TemporaryFile(), b""  # noqa: SIM115
 
     def fork_at_each_save(self):
         """Returns in each child. In this process it ends with an error or by Ctrl-C."""
@@ -182,17 +180,17 @@ class Watch:
 
     def _tell(self, *_):
         """Tells the parent, in a child, of which headers it has no precompiled ones."""
-        programs = [code.program for op in load.ops.values() for code in op.codes]
-        for program in filter(lambda program: KEEP in program.options, programs):
-            os.pwrite(self._told, pickle.dumps(program), 0)
+        programs = [code.program for op in [*load.ops.values()] for code in op.codes]
+        with contextlib.suppress(OSError):  # the script has closed the file
+            for program in filter(lambda program: KEEP in program.options, programs):
+                os.pwrite(self._told.fileno(), pickle.dumps(program), 0)
 
     def _precompile(self):
         """Precompiles headers that took the run seconds, for the next runs."""
-        if (told := os.pread(self._told, TOLD_BYTES, 0)) != self._last_told:
-            path = os.path.join(self._folder, f"{time.monotonic_ns()}.pch")
-            with contextlib.suppress(Exception):  # the run is still writing, or NVRTC cannot
-                precompile(pickle.loads(told), path)
+        if (told := os.pread(self._told.fileno(), TOLD_BYTES, 0)) != self._last_told:
             self._last_told = told
+            with contextlib.suppress(Exception):  # the run is still writing, or NVRTC cannot
+                precompile(pickle.loads(told))
 
     def _reap(self):
         """Reaps ended children. Returns the run's exit code, or minus its signal, if it ended."""
@@ -220,7 +218,6 @@ class Watch:
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             self._end_all()
-            shutil.rmtree(self._folder, ignore_errors=True)
 
     def _end_all(self):
         """Ends the run, and then all processes that it has started."""

@@ -104,8 +104,7 @@ def test_the_text_is_that_of_gcc(cache, monkeypatch, edit, architecture):
 
 
 def test_a_new_process_knows_the_build_and_an_edit_with_more_lines(cache, monkeypatch):
-    edit = OF_GCC["a line more"]
-    text_of(), text_of(*edit)
+    text_of(), text_of(*OF_GCC["a line more"])
     this._preprocess.cache_clear()
     monkeypatch.setattr(this, "run", None)
-    text_of(), text_of(*edit)
+    text_of(), text_of(*OF_GCC["a line more"])

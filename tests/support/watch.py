@@ -27,7 +27,6 @@ class Session:
             "PYTHONPATH": f"{folder / 'project'}:{folder / 'site-packages'}:{ROOT}",
             "JIT_LOADER_CACHE": str(folder / "cache"),
             "JIT_LOADER_QUIET": "0",
-            "TMPDIR": str(folder),
             "TERM": "xterm",
         }
         for name in ("CXX", "CC"):

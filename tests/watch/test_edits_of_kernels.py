@@ -1,5 +1,7 @@
 """Watch mode runs the new device code of an edited kernel; the complete build follows."""
 
+import os
+
 import pytest
 
 import jit_loader
@@ -62,7 +64,8 @@ def test_the_error_of_the_background_build_is_printed(session):
 
 
 def test_headers_that_take_seconds_are_precompiled_for_the_next_runs(session, wait_for):
-    session.replace(KERNEL, '"value.cuh"\n', '"value.cuh"\n#include <cooperative_groups.h>\n')
+    session.replace(KERNEL, '#include "value', '#include <cooperative_groups.h>\n#include "value')
     session.replace(KERNEL, "= value();", "= value() + 0;")
-    wait_for(lambda: list(session.folder.glob("jit_loader-*/*.pch")))
+    files = f"/proc/{session.terminal.process.pid}/fd"
+    wait_for(lambda: any(".pch" in os.path.realpath(file) for file in os.scandir(files)))
     assert "new device code in" in session.replace(KERNEL, "value() + 0;", "value() + 1;")

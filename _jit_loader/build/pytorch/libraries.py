@@ -100,8 +100,7 @@ def cxx_library_is_newer():
 def _loaded_libstdcxx():
     """Returns the path of the C++ library that PyTorch has loaded into this process."""
     with open("/proc/self/maps") as file:
-        paths = (line.split()[-1] for line in file if "libstdc++.so.6" in line)
-        return next(paths, None)
+        return next((line.split()[-1] for line in file if "libstdc++.so.6" in line), None)
 
 
 def library_path(name):
