@@ -103,8 +103,7 @@ def linear_ops_keep_summands_and_others_reduce_them():
     assert_same(sum_single(summands), sum_single(whole))
     assert sum_single(summands).placements == (Partial(),)
     for op, arguments in [(sigmoid, 1), (two_norm, 2)]:
-        parts = [summands, shared(x, Shard(1))][:arguments]
-        result = op(*parts)
+        result = op(*[summands, shared(x, Shard(1))][:arguments])
         assert result.placements != (Partial(),)
         assert_same(result, op(*[whole, x][:arguments]))
     largest = DTensor.from_local(x + RANK, mesh, [Partial("max")])

@@ -96,8 +96,7 @@ def test_kill_right_after_the_start_of_a_program_ends_the_program(tiny, wait_for
         return popen(command, **options)
 
     monkeypatch.setattr(subprocess, "Popen", start_and_die)
-    process = _start(tiny.load)
-    process.join()
+    _start(tiny.load).join()
     wait_for(lambda: tiny.running_programs() == [])
     assert not begun.exists()
 

@@ -103,8 +103,7 @@ def built(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
             # In another process, because this one could not load the operators a second time.
-            load = Sources(folder, PROJECTS[name]).load
-            process = fork.Process(target=load)
+            process = fork.Process(target=Sources(folder, PROJECTS[name]).load)
             process.start()
             process.join()
         assert process.exitcode == 0
@@ -295,8 +294,7 @@ def test_a_build_directory_gets_the_complete_build(sources, tmp_path):
 
 
 def load_text(number, more=""):
-    lines = "\n" * number
-    text = KERNEL.replace("return 42", f"{lines}return {number}") + FILE + more
+    text = KERNEL.replace("return 42", "\n" * number + f"return {number}") + FILE + more
     return jit_loader.load_inline("scale", BINDING, cuda_sources=text, no_implicit_headers=True)
 
 

@@ -214,8 +214,7 @@ def running_programs(tmp_path):
 @pytest.fixture(scope="session")
 def initial_cache_files():
     """Makes the files that the first build adds to a cache (0.5 s), and returns their paths."""
-    folder = cache_folder()
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
     digests = Digests()
     make_helper(STATS_EQUAL, digests)
     library = helper_path(STATS_EQUAL, digests)
