@@ -398,11 +398,11 @@ README = [
         *LIVE_EDITS["public_float"],
     ),
     (
-        "change a constant of kernel and host in a small `.cu` (`.cpp` with `torch/extension.h`)",
+        "change a constant that kernel and host use in a `.cu` (`.cpp` with `torch/extension.h`)",
         "gpu",
         *load("extension", QUESTIONS[2]),
     ),
-    ("edit a header of that `.cu`", "gpu", *load("extension", QUESTIONS[3])),
+    ("edit a header of that `.cu`, in the same process", "gpu", *load("extension", QUESTIONS[3])),
     ("load it unchanged, in a new process", "gpu", *load("extension", FROM_CACHE)),
     (
         "build two small C++ files without PyTorch's headers, in a new cache, on 2 cores",
@@ -446,10 +446,10 @@ CHINESE = {
     "edit the body of a kernel in a 16-line `.cu` with `torch/extension.h` (a *live edit*)": (
         "修改一个 16 行、含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，*实时修改*"
     ),
-    "change a constant of kernel and host in a small `.cu` (`.cpp` with `torch/extension.h`)": (
+    "change a constant that kernel and host use in a `.cu` (`.cpp` with `torch/extension.h`)": (
         "修改一个小 `.cu` 里 kernel 和主机代码都用到的常量，`.cpp` 含有 `torch/extension.h`"
     ),
-    "edit a header of that `.cu`": "修改这个 `.cu` 的头文件",
+    "edit a header of that `.cu`, in the same process": "在同一个进程里，修改这个 `.cu` 的头文件",
     "load it unchanged, in a new process": "什么都没改，在新进程里加载",
     "build two small C++ files without PyTorch's headers, in a new cache, on 2 cores": (
         "在 2 个核上，用新的缓存，编译两个不含 PyTorch 头文件的小 C++ 文件"

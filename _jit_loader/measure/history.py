@@ -106,8 +106,7 @@ def record(title, key, files, run):
         write_checked(path, {"title": title, "runs": runs, "files": files})
     if not same:
         return ""
-    is_back = any(other["key"] == key for other in same)
-    back = f", back at version {version}" if is_back else ""
+    back = f", back at version {version}" if key in (each["key"] for each in same) else ""
     return f"was {scaled(same[-1]['seconds'], 's')} ({difference(run, same[-1])}){back}"
 
 

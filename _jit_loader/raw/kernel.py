@@ -89,7 +89,8 @@ class Kernel:
     def __getitem__(self, configuration):
         last, launcher = self._last
         if last != configuration:
-            self._last = configuration, Launcher(self, configuration)
+            launcher = Launcher(self, configuration)
+            self._last = configuration, launcher
         return launcher
 
     def __repr__(self):
