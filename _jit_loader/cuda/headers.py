@@ -9,11 +9,13 @@ import os
 import re
 
 from _jit_loader.cache import digest_of, stamp
-from _jit_loader.cuda.nvrtc import UNROLLED, cuda_headers
+from _jit_loader.cuda.nvrtc import cuda_headers
 from _jit_loader.key.toolchain import host_command
 from _jit_loader.system import read_text
 from _jit_loader.system.processes import run
 
+# As nvcc. CCCL has 16 for NVRTC, which then expands macros of cuda/std/type_traits for 1.1 s.
+UNROLLED = "-D_CCCL_META_UNROLL_LIMIT=10"
 PREAMBLE = "jit_loader_preamble.h"
 _BUILTINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "builtins.h")
 OPTIONS = [

@@ -13,8 +13,6 @@ import torch
 
 from _jit_loader.key import cuda_major
 
-# As nvcc. CCCL has 16 for NVRTC, which then expands macros of cuda/std/type_traits for 1.1 s.
-UNROLLED = "-D_CCCL_META_UNROLL_LIMIT=10"
 FAILED = 5, 6  # NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_COMPILATION
 
 

@@ -129,9 +129,9 @@ def _preprocess(source, texts, command, architecture, settings):
 
 
 def _last(macros, texts):
-    """Returns the path of the last version that has as many lines, for edited_lines.
+    """Returns the path of the last version that has as many lines, modulo 8, for edited_lines.
 
-    A new process reads the version of the build, too, which may have fewer.
+    A new process reads the version of the build too, which may have fewer lines.
     """
     lines = sum(text.count("\n") for _, text in texts)
     return os.path.join(macros.folder, f"last{lines % 8}.json")

@@ -105,9 +105,9 @@ def compile_edit(source, launched):
 
 
 def keep_headers(program):
-    """Returns a Program for which NVRTC keeps what it reads of the headers.
+    """Returns a Program, which has its source, for which NVRTC keeps what it reads of the headers.
 
-    It compares the options, but not the texts of headers, so a digest of these is an option.
+    NVRTC compares the options, but not the texts of headers, so a digest of these is an option.
     """
     options = [*program.options, _of_headers(program)]
     kept = _precompiled.get(digest_of([_INCLUDES.match(program.source)[0], options]), KEEP)
@@ -121,7 +121,8 @@ def _of_headers(program):
 def precompile(program):
     """Keeps what NVRTC reads of the headers of a Program of keep_headers, for forks.
 
-    Other processes cannot use the file: its addresses are this process's.
+    Other processes cannot use the file: its addresses are this process's. A Program that does not
+    begin with an #include, or whose digest is not that of its headers, is left out.
     """
     source, options = _INCLUDES.match(program.source)[0], program.options[:-1]
     if source and options[-1] == _of_headers(program):

@@ -11,8 +11,8 @@ import torch
 from _jit_loader.cache import cache_folder, check_trusted, digest_of
 from _jit_loader.cache.files import write_atomically
 from _jit_loader.cache.store import Build, Builds, write_manifest
-from _jit_loader.cuda.headers import changed_headers
-from _jit_loader.cuda.nvrtc import UNROLLED, NvrtcError, Program, compile_program, cuda_headers
+from _jit_loader.cuda.headers import UNROLLED, changed_headers
+from _jit_loader.cuda.nvrtc import NvrtcError, Program, compile_program, cuda_headers
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.raw import TEXT, read_build
