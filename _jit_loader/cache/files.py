@@ -9,7 +9,7 @@ import shutil
 import threading
 import time
 
-from _jit_loader.cache import cache_folder
+from _jit_loader.cache import cache_folder, digest_of
 
 _CANNOT_WRITE = errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO
 # Of a file system that does not sync.
@@ -55,8 +55,12 @@ def write_checked(path, value):
         file.writelines([digest.encode(), b"\n", body])
 
 
-def kept(path, make):
-    """Returns the JSON value in a file of the cache; at first, that of make(), which it keeps."""
+def kept(folder, inputs, make):
+    """Returns the JSON value that the cache keeps for inputs; at first, that of make().
+
+    folder: within the cache. inputs: of lists, strings and numbers.
+    """
+    path = os.path.join(cache_folder(), folder, f"{digest_of(inputs)}.json")
     if (found := read_checked(path)) is None:
         found = make()
         with contextlib.suppress(OSError):  # the cache cannot be written

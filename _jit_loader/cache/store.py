@@ -12,9 +12,10 @@
 <cache>/stats_equal-....so         compares those stats; a helper, as patch-....so is
 <cache>/inline/<texts>/            the sources of load_inline (torch_api/inline.py)
 <cache>/macros/                    what live edits know of headers (cuda/preprocess, torch_headers)
+<cache>/launches/                  where libraries keep their kernels (live/launches.py)
 <cache>/history/<title>            the measured runs of an op (measure/history.py)
 <cache>/precompiled-headers/       PyTorch's headers (build/precompiled.py)
-<cache>/frontend-....json          names of the C++ frontend (build/pytorch/extension_header.py)
+<cache>/frontend/                  names of the C++ frontend (build/pytorch/extension_header.py)
 """
 
 import contextlib

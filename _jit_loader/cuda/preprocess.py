@@ -10,7 +10,6 @@ import functools
 import os
 import re
 import shlex
-import shutil
 import tempfile
 from typing import NamedTuple
 
@@ -101,11 +100,11 @@ def preprocess(source, texts, command, architecture):
 def _preprocess(source, texts, command, architecture, settings):
     if any(_ONE_VALUE_EACH_TIME.search(text) for _, text in texts):
         raise NotUnderstood("a source has a value of its own in each compilation, such as __TIME__")
-    key = _key(source, texts, command, architecture, settings)
+    record = _record(source, texts, command, architecture, settings)
     paths = [path for path, _ in texts]
     files = list(map(os.path.realpath, paths))
     of_files = any(_OF_FILES.search(text) for _, text in texts)
-    macros = None if of_files else _known(key)
+    macros = None if of_files else _known(record)
     last = macros and read_checked(_last(macros, texts))
     if last and (text := edited_lines.preprocessed(dict(texts), last)):
         return Preprocessed(text, macros.included, macros.headers, last["macros"])
@@ -118,11 +117,11 @@ def _preprocess(source, texts, command, architecture, settings):
             os.utime(mirror + path, (0, files.index(os.path.realpath(path))))
         found = macros and _run(macros, mirror, source)
         if not found:
-            macros, expected = _read_headers(key, mirror, source, paths, command, architecture)
+            macros, expected = _read_headers(record, mirror, source, paths, command, architecture)
             found = _run(macros, mirror, source)
             if found is None or _code(found.text, of_files) != _code(expected, of_files):
                 raise NotUnderstood("a condition or macro depends on the order of headers")
-            write_checked(os.path.join(macros.folder, RECORD), macros._asdict())
+            write_checked(record, macros._asdict())
     last = {"texts": dict(texts), "text": found.text, "macros": found.macros}
     write_checked(_last(macros, texts), last)
     return found
@@ -144,11 +143,13 @@ def _code(text, with_numbers):
     return "".join(code.split())
 
 
-def _key(source, texts, command, architecture, settings):
+def _record(source, texts, command, architecture, settings):
+    """Returns the path of the file that names the folder of a command's macros."""
     lines = [line for _, text in texts for line in _ORDER.findall(text)] + [_kept(architecture)]
     nvcc = stamp(find_program(command[0]) or command[0])
     # Each text of load_inline is in a folder of its own.
-    return digest_of([os.path.basename(source), command, architecture, lines, nvcc, settings])
+    key = digest_of([os.path.basename(source), command, architecture, lines, nvcc, settings])
+    return os.path.join(cache_folder(), FOLDER, key, RECORD)
 
 
 def _kept(architecture):
@@ -157,10 +158,11 @@ def _kept(architecture):
     return kept if architecture else kept + _LINE
 
 
-def _known(key):
+def _known(record):
     """Returns the _Macros in the cache, None if there are none or a header has changed."""
-    record, stamps = (os.path.join(cache_folder(), FOLDER, key, name) for name in (RECORD, STAMPS))
-    if (found := read_checked(record)) is None or (headers := Memo.read(stamps)) is None:
+    found = read_checked(record)
+    stamps = found and os.path.join(found["folder"], STAMPS)
+    if stamps is None or (headers := Memo.read(stamps)) is None:
         return None
     check_trusted(record)
     check_trusted(stamps)  # it names code to load
@@ -179,7 +181,7 @@ def _run(macros, mirror, source):
     return Preprocessed(found.text, found.before, macros.headers, " ".join(sorted(names)))
 
 
-def _read_headers(key, mirror, source, paths, command, architecture):
+def _read_headers(record, mirror, source, paths, command, architecture):
     """Runs nvcc's command; returns the _Macros, with the files it writes, and the text."""
     words, with_headers, without = _preprocessor(command, source, architecture), [], []
     for word in words:
@@ -193,10 +195,9 @@ def _read_headers(key, mirror, source, paths, command, architecture):
             with_headers.append(word)
             without.append(word)
     kept_text = _kept(architecture)
-    folder = os.path.join(cache_folder(), FOLDER, key)
-    shutil.rmtree(folder, ignore_errors=True)  # what is there must not be used with new headers
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    kept = os.path.join(folder, "kept.h")
+    parent = os.path.dirname(record)
+    os.makedirs(parent, mode=0o700, exist_ok=True)
+    kept = os.path.join(parent, "kept.h")
     # nvcc passes -Werror to g++, which warns of a new __LINE__ outside of such a header.
     write_atomically(kept, f"#pragma GCC system_header\n{kept_text}".encode())
     flags = [f"-fmacro-prefix-map={mirror}=", "-include", kept, "-dD", "-dI"]
@@ -206,6 +207,10 @@ def _read_headers(key, mirror, source, paths, command, architecture):
         error = next((line for line in message.splitlines() if "error" in line), message)
         raise NotUnderstood(f"g++ does not preprocess it: {error.strip()}")
     output = _Output(result.stdout, mirror, paths)
+    headers, helper = sorted(set(map(os.path.realpath, output.headers))), stats_equal(Digests())
+    # Of what its files are made from, because other processes may write them now, and use old ones.
+    folder = os.path.join(parent, digest_of([output.first, output.macros, headers]))
+    os.makedirs(folder, mode=0o700, exist_ok=True)
     for name, lines in output.macros.items():
         path = os.path.normpath(os.path.join(folder, "headers", name))
         if not path.startswith(os.path.join(folder, "headers", "")):
@@ -218,7 +223,6 @@ def _read_headers(key, mirror, source, paths, command, architecture):
     without += ["-fmacro-prefix-map=<mirror>=", "-nostdinc", "-w", "-dD", "-imacros", first]
     # -I, because CPATH or a wrapper of the compiler may add folders of the system with -isystem.
     without.append(f"-I{os.path.join(folder, 'headers')}")
-    headers, helper = sorted(set(map(os.path.realpath, output.headers))), stats_equal(Digests())
     memo = Memo.of("", True, [(path, stamp(path), None) for path in headers], helper)
     write_atomically(os.path.join(folder, STAMPS), memo.to_bytes())
     return _Macros(without, folder, output.before, headers), output.text

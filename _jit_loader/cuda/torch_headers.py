@@ -8,7 +8,7 @@ import functools
 import os
 import re
 
-from _jit_loader.cache import cache_folder, digest_of, stamp
+from _jit_loader.cache import stamp
 from _jit_loader.cache.files import kept
 from _jit_loader.cuda.declarations import split, tokens_of
 from _jit_loader.cuda.device_code import DeviceText, without_errors
@@ -68,9 +68,8 @@ def torch_text(found, words, command, options):
 @functools.lru_cache(maxsize=8)
 def _headers(root, flags, options):
     """Returns the headers, from the cache if it has them; one comes after those it includes."""
-    key = digest_of([flags, root, stamp(f"{root}torch/version.h"), _FIRST, _HEADERS, options[0]])
-    path = os.path.join(cache_folder(), FOLDER, f"{key}.json")
-    return kept(path, lambda: _made(root, flags, Program("", "", list(options), {})))
+    inputs = [flags, root, stamp(f"{root}torch/version.h"), _FIRST, _HEADERS, options[0]]
+    return kept(FOLDER, inputs, lambda: _made(root, flags, Program("", "", list(options), {})))
 
 
 def _flags(command):

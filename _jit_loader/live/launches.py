@@ -5,7 +5,7 @@ import os
 import re
 from typing import NamedTuple
 
-from _jit_loader.cache import cache_folder, digest_of, stamp
+from _jit_loader.cache import stamp
 from _jit_loader.cache.files import kept, read_bytes
 from _jit_loader.live.edit import OF_CUB, NotLive
 from _jit_loader.system.elf import FUNCTION, UNDEFINED, relocations, sections_of, symbols
@@ -63,9 +63,7 @@ def launches_of(path):
     other functions with kernels, two sources have a kernel of one name, or symbols are missing.
     """
     # 10,000 symbols take 0.05 s. A build_directory gets another library under the same path.
-    key = digest_of([path, stamp(path)])
-    kept_at = os.path.join(cache_folder(), "launches", f"{key}.json")
-    return Launches(*kept(kept_at, lambda: _read(path)))
+    return Launches(*kept("launches", [path, stamp(path)], lambda: _read(path)))
 
 
 def _read(path):

@@ -1,9 +1,12 @@
 """An edit of lines without macros is preprocessed without g++; g++ is the reference."""
 
+import os
+
 import pytest
 
 from _jit_loader.cuda import preprocess as this
 from _jit_loader.cuda.preprocess import preprocess
+from tests.support.extension import fork
 
 pytestmark = pytest.mark.nvcc
 
@@ -108,3 +111,23 @@ def test_a_new_process_knows_the_build_and_an_edit_with_more_lines(cache, monkey
     this._preprocess.cache_clear()
     monkeypatch.setattr(this, "run", None)
     text_of(), text_of(*OF_GCC["a line more"])
+
+
+def test_another_process_begins_to_read_the_headers(tmp_path, monkeypatch):
+    """Such as a rank of torchrun: it must not remove what this process has written."""
+    monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path))
+    runs, run = [], this.run
+
+    def run_beside_another(words):
+        runs.append(words)
+        if len(runs) == 3:  # after nvcc's list of commands, and the headers
+            other = fork.Process(target=text_of)
+            other.start()
+            other.join()
+        elif len(runs) == 5:
+            os._exit(0)  # the other process, before it writes
+        return run(words)
+
+    this._preprocess.cache_clear()
+    monkeypatch.setattr(this, "run", run_beside_another)
+    assert "x[0] = 1;" in text_of()

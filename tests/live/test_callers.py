@@ -1,6 +1,5 @@
 """Loads are live edits for all callers, in all processes; one complete build follows."""
 
-import functools
 import glob
 import os
 import re
@@ -20,27 +19,17 @@ from _jit_loader.live import load as live
 from _jit_loader.live.edit import LIVE as LIVE_FILE
 from _jit_loader.notebook.inline_cell import compile_cell
 from tests.cache.test_registrations import PLAIN
-from tests.live.test_load_edit import no_builds  # noqa: F401  a fixture
-from tests.support.answer import FILES
-from tests.support.extension import binding, edit, fork, write, write_files
+from tests.live.test_load_edit import first_builds, no_builds  # noqa: F401  a fixture
+from tests.support import answer
+from tests.support.extension import binding, edit, write, write_files
 from tests.support.nvrtc import needs_nvccs_version
 
 pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
 
-KERNEL = """\
-__device__ long value() { return 42; }
-__global__ void write_value(long* to) { *to = value(); }
-long of_host(long x) { return x; }
-long on_gpu() {
-  long *to = nullptr, result = -1;
-  cudaMalloc(&to, sizeof(long));
-  write_value<<<1, 1>>>(to);
-  cudaMemcpy(&result, to, sizeof(long), cudaMemcpyDefault);
-  cudaFree(to);
-  return result;
-}
-"""
-OTHER = re.sub(r"value|on_gpu|of_host", r"other_\g<0>", KERNEL).replace("42", "7")
+# That of the op 'answer', without its header.
+KERNEL = "__device__ long value() { return 42; }\n" + answer.KERNEL.partition("\n")[2]
+KERNEL = KERNEL.replace("*to = 42", "*to = value()").replace("answer_of_gpu", "on_gpu")
+OTHER = re.sub(r"value|on_gpu|of_host|write_answer", r"other_\g<0>", KERNEL).replace("42", "7")
 # The host code has the path of the file and numbers of lines, as TORCH_CHECK has.
 FILE = "long at(const char*, int l) { return l; }\nlong line() { return at(__FILE__, __LINE__); }\n"
 FILE += "const char* file() { return __FILE__; }\n"
@@ -81,10 +70,10 @@ PROJECTS = {
 class Sources:
     """The sources of an extension of load, in the current folder."""
 
-    def __init__(self, folder, files):
-        self.names = list(files)
+    def __init__(self, folder, name):
+        self.names = list(PROJECTS[name])
         self.folder = folder
-        write_files(folder, files)
+        write_files(folder, PROJECTS[name])
 
     def load(self, **options):
         return jit_loader.load("scale", [str(self.folder / name) for name in self.names], **options)
@@ -95,21 +84,7 @@ class Sources:
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Returns a function that returns a cache with the first build; nvcc takes 2 s for it."""
-
-    @functools.cache
-    def build(name):
-        folder = tmp_path_factory.mktemp(name)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
-            # In another process, because this one could not load the operators a second time.
-            process = fork.Process(target=Sources(folder, PROJECTS[name]).load)
-            process.start()
-            process.join()
-        assert process.exitcode == 0
-        return folder / "cache"
-
-    return build
+    return first_builds(tmp_path_factory, lambda *project: Sources(*project).load())
 
 
 @pytest.fixture
@@ -118,7 +93,7 @@ def sources_of(built, tmp_path, monkeypatch):
 
     def get(name):
         shutil.copytree(built(name), tmp_path / "cache", symlinks=True)
-        return Sources(tmp_path, PROJECTS[name])
+        return Sources(tmp_path, name)
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
@@ -191,7 +166,7 @@ def test_ranks_are_live_and_make_one_complete_build(sources, torchrun):
 
 def test_copies_of_a_project_keep_their_own_kernels(sources, capfd):
     """Their requests are equal, because paths in a request are those within its project."""
-    first, copy = sources.load(), Sources(sources.folder / "copy", PROJECTS["one"])
+    first, copy = sources.load(), Sources(sources.folder / "copy", "one")
     copy.edit()
     second = copy.load()
     assert not LIVE.search(capfd.readouterr().err)
@@ -249,7 +224,7 @@ import pathlib, time
 import torch
 import jit_loader
 from tests.live import test_callers as this
-sources = this.Sources(pathlib.Path("."), this.PROJECTS["operators"])
+sources = this.Sources(pathlib.Path("."), "operators")
 options = {options}
 first = sources.load(**options)
 sources.edit()
@@ -350,7 +325,7 @@ def test_cells_are_edits(capfd):
 @pytest.mark.usefixtures("no_builds")
 def test_a_list_of_variants_and_the_command_build_make_complete_builds(sources, tmp_path):
     project = tmp_path / "project"
-    write_files(project, FILES)
+    write_files(project, answer.FILES)
     kernel = project / "kernels/answer.cu"
     defines = [{"SIZE": 1}, {"SIZE": 2}]
     jit_loader.load_op("answer", project=str(project), defines=defines)

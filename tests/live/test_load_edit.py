@@ -28,7 +28,7 @@ from _jit_loader.live import program
 from _jit_loader.live.edit import LIVE
 from _jit_loader.system.pool import call_in_background
 from tests.support.answer import FILES, KERNEL
-from tests.support.extension import edit, write_files
+from tests.support.extension import edit, fork, write_files
 from tests.support.nvrtc import needs_nvccs_version
 
 pytestmark = [pytest.mark.nvcc, needs_nvccs_version]
@@ -77,9 +77,9 @@ FIRST, SECOND = "_Z12write_answerIlEvPT_", "_Z12write_answerImEvPT_"
 class Project:
     """An op whose kernel writes a number and whose function for the CPU returns a number."""
 
-    def __init__(self, folder, files=FILES):
+    def __init__(self, folder, name="project"):
         self.folder = folder
-        write_files(folder, files)
+        write_files(folder, PROJECTS[name])
 
     def edit(self, name, old, new):
         edit(self.folder / name, old, new)
@@ -94,19 +94,30 @@ class Project:
         return self.load()
 
 
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Returns a function that returns a cache with the first build; nvcc takes 2 s for it."""
+def first_builds(tmp_path_factory, load):
+    """Returns a function that returns a cache with the first build; nvcc takes 2 s for it.
+
+    load(folder, name): builds a project there.
+    """
 
     @functools.cache
     def build(name):
         folder = tmp_path_factory.mktemp(name)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("JIT_LOADER_CACHE", str(folder / "cache"))
-            Project(folder / "project", PROJECTS[name]).load()
+            # In another process, because this one could not load operators a second time.
+            process = fork.Process(target=load, args=(folder / "project", name))
+            process.start()
+            process.join()
+        assert process.exitcode == 0
         return folder / "cache"
 
     return build
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    return first_builds(tmp_path_factory, lambda *project: Project(*project).load())
 
 
 @pytest.fixture
@@ -128,7 +139,7 @@ def _project(name, built, folder, monkeypatch):
     for module in [*_bindings()]:  # of this project, or of another test's
         monkeypatch.delitem(sys.modules, module)
     live.ops.clear()
-    yield Project(folder / "project", PROJECTS[name])
+    yield Project(folder / "project", name)
     for op in live.ops.values():
         if op.process is not None:
             op.process.terminate()

@@ -17,7 +17,6 @@ import itertools
 import os
 import re
 
-from _jit_loader.cache import cache_folder, digest_of
 from _jit_loader.cache.files import kept
 from _jit_loader.key import PATH_LISTS, pytorch_version, toolchain
 from _jit_loader.report.errors import ERROR_LINE
@@ -118,9 +117,9 @@ def _why_complete(request, included, used):
 def _frontend():
     """Returns {scope: names} of what only the frontend's headers declare; macros have scope ""."""
     folder = os.path.join(toolchain.packages_folder(), "torch", "include")
-    path = os.path.join(cache_folder(), f"frontend-{digest_of([folder, *pytorch_version()])}.json")
     api = os.path.join(folder, "torch", "csrc", "api", "include")
-    return kept(path, lambda: _read_frontend([folder, api]))
+    inputs = [folder, *pytorch_version()]
+    return kept("frontend", inputs, lambda: _read_frontend([folder, api]))
 
 
 def _read_frontend(folders):
