@@ -37,7 +37,7 @@ from _jit_loader.key import toolchain
 from _jit_loader.key.digests import Digests
 from _jit_loader.key.roots import Roots
 from _jit_loader.report.text import say
-from _jit_loader.system import is_set
+from _jit_loader.system import is_set, read_text
 from _jit_loader.system.jobs import parallel_jobs
 from _jit_loader.system.pool import call_in_background
 from _jit_loader.system.processes import run
@@ -187,11 +187,9 @@ def _included_text(words):
     del words[place : place + 2]
     if path == "torch/extension.h":
         return TEXT
-    with contextlib.suppress(OSError, UnicodeDecodeError), open(path) as file:
-        text = file.read()
-        # A relative path starts at the private folder of a build, which differs for each build.
-        return text if os.path.isabs(path) and ONLY_INCLUDES.fullmatch(text) else None
-    return None
+    # A relative path starts at the private folder of a build, which differs for each build.
+    text = read_text(path) if os.path.isabs(path) else ""
+    return text if text and ONLY_INCLUDES.fullmatch(text) else None
 
 
 def _first_include(source, folders):
@@ -199,8 +197,7 @@ def _first_include(source, folders):
 
     For an include with quotes it adds the source's folder, which is then searched first.
     """
-    with open(source, errors="replace") as file:
-        include = FIRST.match(file.read())
+    include = FIRST.match(read_text(source))
     if include is None:
         return None
     if include[0].endswith('"'):

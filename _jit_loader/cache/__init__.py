@@ -16,7 +16,7 @@ import struct
 import time
 import zlib
 
-# Increased if the format or the names of stored files change. Caches of other formats are ignored.
+# Increased if the format, names or meaning of stored files change. Other formats are ignored.
 FORMAT = "v14"
 
 ABSENT_STAMP = (-1, -1, -1, -1)

@@ -75,7 +75,6 @@ typedef unsigned long ulong;
 typedef long ssize_t;
 typedef struct CUstream_st* cudaStream_t;
 typedef struct CUevent_st* cudaEvent_t;
-typedef enum cudaError cudaError_t;
 #include <stddef.h>
 #include <stdint-gcc.h>
 namespace std {
@@ -103,8 +102,6 @@ namespace __gnu_cxx {
 template <class, class>
 class __normal_iterator;
 }
-#include <cstddef>
-#include <cstdint>
 #include <initializer_list>
 
 // As in <type_traits>, which takes NVRTC half of the time that it needs for a small kernel.

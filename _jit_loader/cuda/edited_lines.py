@@ -64,5 +64,4 @@ def _is_plain(old, new, macros):
         return False  # an empty line may be in a comment, and an emptied one may join two others
     if now.startswith("(") and not before.startswith("("):
         return False  # the line before may end with the name of a macro
-    plain = not _NOT_PLAIN.search(old + new)
-    return plain and macros.isdisjoint(_WORD.findall(f"{before} {now}"))
+    return not _NOT_PLAIN.search(old + new) and macros.isdisjoint(_WORD.findall(f"{before} {now}"))

@@ -115,9 +115,6 @@ class Commands:
     def of(self, name):
         return next(step for step in self.steps if step.name == name)
 
-    def of_half(self, half):
-        return [step for step in self.steps if STEPS[step.name] == half]
-
     def write_id(self, source):
         """Writes the id of the source; removes the flag for cudafe++'s own id."""
         cudafe = self.of("cudafe++")
@@ -160,7 +157,8 @@ def run(commands, source, output, in_turn):
 
 def _run_halves(commands):
     """Runs the host's and the device's steps; returns whether all succeeded."""
-    host, device = map(commands.of_half, ("host", "device"))
+    names = ("host", "device")
+    host, device = ([s for s in commands.steps if STEPS[s.name] == half] for half in names)
     parallel = threading.Thread(target=lambda: all(step.run() for step in device))
     parallel.start()
     succeeded = all(step.run() for step in host)

@@ -9,8 +9,10 @@ import os
 import re
 
 from _jit_loader.cache import digest_of, stamp
+from _jit_loader.cache.files import kept
 from _jit_loader.cuda.nvrtc import cuda_headers
-from _jit_loader.key.toolchain import host_command
+from _jit_loader.key import PATH_LISTS
+from _jit_loader.key.toolchain import find_program, host_command
 from _jit_loader.system import read_text
 from _jit_loader.system.processes import run
 
@@ -70,6 +72,8 @@ _CHANGES = {
     "cuda_pipeline_helpers.h": _TYPES_OF_NVRTC,
     "cuda_awbarrier_helpers.h": _TYPES_OF_NVRTC,
 }
+# What NVRTC does not declare with -minimal, which saves 0.01 s. builtins.h has two of the types.
+_OF_RUNTIME = re.compile("cuda(?!Stream_t|Event_t)|CU[a-z]|tex|surf|library")
 _OF_NVRTC = re.compile(
     r"#define (?:__cplusplus|__STDC\w*|_GNU_SOURCE|__CUDA\w*|__cpp_\w+|__EXCEPTIONS|__GNU[CG]\w*"
     r"|linux|unix)\b"
@@ -86,19 +90,26 @@ def with_headers(program, names, paths, words, more=""):
         more: text of further headers.
     """
     standard = next((o for o in program.options if re.match("--?std=", o)), "-std=c++17")
-    macros, folders = _of_compiler(host_command()[0], standard)
+    asked = host_command()[0], standard
+    key = [*asked, stamp(find_program(asked[0]) or asked[0]), *map(os.environ.get, PATH_LISTS)]
+    macros, folders = kept("compilers", key, lambda: _read_compiler(*asked))
     folders = [*folders, *_folders_of_cuda(paths)]
     words = words | {*re.findall(r"[^\W\d]\w*", more)}
     used = [name for name, of in _TRIGGERS.items() if of & words]
     needed = [name for name in used if any(path.endswith(f"/{name}") for path in paths)]
+    options = [*program.options, *OPTIONS, *(f"-I{folder}" for folder in folders)]
+    builtins = read_text(_BUILTINS)
     # Those of std take NVRTC as long as a small kernel. CUDA's need them.
     is_std = "std" in words or any(name.startswith("cuda_") for name in needed)
     slow = any(re.match("cub/|thrust/|cooperative_groups", name) for name in names)
     if is_std or slow or any(map(_REAL.fullmatch, names)):
-        needed = ["bits/move.h", "type_traits", *needed]
+        needed = ["cstddef", "cstdint", "bits/move.h", "type_traits", *needed]
     else:
         needed = []
-    preamble = [macros, read_text(_BUILTINS), *(f"#include <{name}>\n" for name in needed), more]
+        # Only the functions that it uses, which saves 0.01 s.
+        builtins = re.sub(r" X\((\w+)\)", lambda m: m[0] if m[1] in words else "", builtins)
+        options += [] if any(map(_OF_RUNTIME.match, words)) else ["-minimal"]
+    preamble = [macros, builtins, *(f"#include <{name}>\n" for name in needed), more]
     # NVRTC takes a second for them, and host code alone uses most.
     iterators = {f"thrust/iterator/{word}.h" for word in words}
     virtual = {
@@ -109,7 +120,6 @@ def with_headers(program, names, paths, words, more=""):
         # For --pch, with which NVRTC does not look whether files have changed.
         "jit_loader_stamps": digest_of([stamp(path) for path in paths if slow]),
     }
-    options = [*program.options, *OPTIONS, *(f"-I{folder}" for folder in folders)]
     return program._replace(options=options, headers=virtual)
 
 
@@ -122,8 +132,7 @@ def _folders_of_cuda(paths):
     return [folder, os.path.join(folder, "cccl")]
 
 
-@functools.lru_cache
-def _of_compiler(compiler, standard):
+def _read_compiler(compiler, standard):
     """Returns g++'s macros, without those that NVRTC has, and its folders of headers."""
     result = run([compiler, "-E", "-dM", "-v", "-x", "c++", standard, os.devnull])
     searched = result.stderr.decode(errors="replace").partition("search starts here")[2]

@@ -208,8 +208,9 @@ def _read_headers(record, mirror, source, paths, command, architecture):
         raise NotUnderstood(f"g++ does not preprocess it: {error.strip()}")
     output = _Output(result.stdout, mirror, paths)
     headers, helper = sorted(set(map(os.path.realpath, output.headers))), stats_equal(Digests())
+    stamps = [(path, stamp(path), None) for path in headers]
     # Of what its files are made from, because other processes may write them now, and use old ones.
-    folder = os.path.join(parent, digest_of([output.first, output.macros, headers]))
+    folder = os.path.join(parent, digest_of([output.first, output.macros, stamps]))
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name, lines in output.macros.items():
         path = os.path.normpath(os.path.join(folder, "headers", name))
@@ -223,8 +224,7 @@ def _read_headers(record, mirror, source, paths, command, architecture):
     without += ["-fmacro-prefix-map=<mirror>=", "-nostdinc", "-w", "-dD", "-imacros", first]
     # -I, because CPATH or a wrapper of the compiler may add folders of the system with -isystem.
     without.append(f"-I{os.path.join(folder, 'headers')}")
-    memo = Memo.of("", True, [(path, stamp(path), None) for path in headers], helper)
-    write_atomically(os.path.join(folder, STAMPS), memo.to_bytes())
+    write_atomically(os.path.join(folder, STAMPS), Memo.of("", True, stamps, helper).to_bytes())
     return _Macros(without, folder, output.before, headers), output.text
 
 

@@ -92,10 +92,9 @@ def _edit(request, build, refused, digests):
     records = records_of(build.folder)
     if not changed or None in records.values():
         raise NotLive("the last build is not complete")
-    now, digests_now = {}, {}
-    for name in changed:
-        data = read_bytes(request.roots.absolute(name))
-        now[name], digests_now[name] = data.decode(), digest_of_bytes(data)
+    data = {name: read_bytes(request.roots.absolute(name)) for name in changed}
+    now = {name: content.decode() for name, content in data.items()}
+    digests_now = {name: digest_of_bytes(content) for name, content in data.items()}
     of_gpu = {path: record for path, record in records.items() if "nvcc" in record}
     of_device = {name for record in of_gpu.values() for name in record["user files"]}
     of_cpu = {name for path in records.keys() - of_gpu.keys() for name in records[path]["files"]}

@@ -4,11 +4,10 @@ Host and device code must be of the same version. An edit within the bodies of _
 __device__ functions cannot change host code. Any other edit, and any doubtful one, may.
 """
 
-import functools
 import re
 
 from _jit_loader.cache import digest_of
-from _jit_loader.cache.files import read_bytes
+from _jit_loader.cache.files import kept, read_bytes
 from _jit_loader.cuda.declarations import split, tokens_of, with_members
 from _jit_loader.cuda.preprocess import NotUnderstood, preprocess
 from _jit_loader.key.digests import digest_of_bytes
@@ -57,7 +56,7 @@ _OF_DEVICE = re.compile(rb"\.nv_fatbin|\.symtab|\.strtab|\.shstrtab|(?:\.rela)?\
 
 
 def host_code(source, texts, command):
-    """Returns a text that is the same for two versions that differ in device code alone.
+    """Returns a digest that is the same for two versions that differ in device code alone.
 
     Arguments:
         source: the path of the .cu file.
@@ -72,13 +71,9 @@ def host_code(source, texts, command):
     found = preprocess(source, texts, command, architecture=None)
     is_plain = "__LINE__" not in _IN_A_MESSAGE.sub("", found.text)
     lines = [] if is_plain else line_numbers(source, texts, command)
-    return "\n".join([_tokens(found.text), repr(found.before), repr(lines)])
-
-
-@functools.lru_cache(maxsize=8)
-def _tokens(text):
-    # 10 ms for 800 lines: an edit has them of the version before it.
-    return "\n".join(HostCode(text).tokens())
+    # 10 ms for 800 lines; an edit has them of the version before it.
+    tokens = kept("host-code", found.text, lambda: digest_of([*HostCode(found.text).tokens()]))
+    return digest_of([tokens, found.before, lines])
 
 
 def line_numbers(source, texts, command):
@@ -99,7 +94,8 @@ def constants(source, texts, command):
 
     The arguments are those of host_code. An object that is const may have members that are mutable.
     """
-    tokens = host_code(source, texts, command).split("\n")
+    text = preprocess(source, texts, command, architecture=None).text
+    tokens = list(HostCode(text).tokens())
     names = _CONSTANT.findall("\n".join(tokens)) if "mutable" not in tokens else ()
     return {name for name in names if tokens.count(name) == 1}
 
@@ -177,8 +173,7 @@ def _may_be_declared_for_host(this, names):
 
 def _is_foreign(first, second):
     """Tells whether a word after these two tokens is a member, or a name of the C++ library."""
-    is_member = second == "->" or (second == "." and first != ".")
-    return is_member or (second == "::" and first == "std")
+    return second == "->" or (first, second) == ("std", "::") or (second == "." and first != ".")
 
 
 def host_digest(path, of_part=digest_of_bytes):

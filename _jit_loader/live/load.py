@@ -53,8 +53,7 @@ class LiveOp:
 
     def is_being_built(self):
         """Returns whether the complete build may still come."""
-        is_ours = self.process is not None and self.process.poll() is None
-        return is_ours or is_locked(self.lock)
+        return (self.process is not None and self.process.poll() is None) or is_locked(self.lock)
 
 
 def _key(builds):
@@ -215,12 +214,9 @@ def _patched(edit, library, launches, codes, digests):
 
 def _open_copy(edit, builds, digests):
     """Returns the LiveOp of an edit in a copy of the library, which is deleted once it is open."""
-    last = ops.get(_key(builds))
     with private_folder(builds.folder) as folder:
         path = shutil.copy(edit.build.library, folder)
         library, launches = open_launches(path)
-        launched = last.launches.launched() if last else set()
-        codes = [compile_edit(source, launched) for source in edit.sources]
-        codes = _patched(edit, library, launches, codes, digests)
+        codes = _patched(edit, library, launches, None, digests)
         this_process.open_compiled(path, *builds.request.to_open)
     return LiveOp(edit, path, launches, codes)

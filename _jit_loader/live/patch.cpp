@@ -25,6 +25,7 @@ struct Kernels {
   void* library;  // from dlopen; it depends on CUDA's runtime
   const char* source;
   const char* path;
+  const char* launched;  // the path of a file, which gets the names of kernels that were launched
   const char* const* header_texts;
   const char* const* header_names;
   const char* const* options;
@@ -83,6 +84,14 @@ int load(const void* code, void** loaded, const char* name, void** kernel) {
   return error;
 }
 
+// Notes a kernel that is launched for the first time, so that the next edit is compiled with it.
+void note(const Kernels& kernels, const char* name) {
+  FILE* const file = fopen(kernels.launched, "a");
+  if (file == nullptr) return;
+  fprintf(file, "%s\n", name);
+  fclose(file);
+}
+
 int load_program(const Kernels& kernels, void* program, const char* expression, void** kernel) {
   size_t size = 0;
   const char* name = nullptr;
@@ -94,6 +103,7 @@ int load_program(const Kernels& kernels, void* program, const char* expression, 
   char* const code = static_cast<char*>(malloc(size));
   if (code == nullptr) return kInvalidDeviceFunction;
   call(kernels.nvrtc, "nvrtcGetCUBIN", program, code);
+  note(kernels, name);
   const int error = load(code, &loaded, name, kernel);
   free(code);
   return error;

@@ -21,7 +21,7 @@ class _Kernels(ctypes.Structure):
 _STRINGS, _POINTERS = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_void_p)
 _Kernels._fields_ = [
     *((name, ctypes.c_void_p) for name in ("nvrtc", "library")),
-    *((name, ctypes.c_char_p) for name in ("source", "path")),
+    *((name, ctypes.c_char_p) for name in ("source", "path", "launched")),
     *((name, _STRINGS) for name in ("header_texts", "header_names", "options")),
     *((name, _POINTERS) for name in ("handles", "functions")),
     *((name, _STRINGS) for name in ("names", "expressions")),
@@ -86,6 +86,7 @@ def _kernels(library, launches, code, following):
         library=library._handle,
         source=program.source.encode(),
         path=os.fsencode(program.path),
+        launched=os.fsencode(code.launched),
         header_texts=strings(program.headers.values()),
         header_names=strings(program.headers),
         options=strings(program.options),

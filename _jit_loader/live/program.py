@@ -20,6 +20,7 @@ from _jit_loader.key.machine import this_machine
 from _jit_loader.live import compare_cubins
 from _jit_loader.live.edit import OF_CUB, NotLive
 from _jit_loader.live.host_code import constants
+from _jit_loader.system import read_text
 
 # nvcc's flags that NVRTC has under the same name.
 _SAME = re.compile(
@@ -58,19 +59,21 @@ class DeviceCode(NamedTuple):
         kernels: their mangled names.
         others: the mangled names of the kernels that are compiled at their first launch.
         program: the source of all of them.
+        launched: the path of a file that gets the names of others once they are launched.
     """
 
     cubin: bytes
     kernels: set
     others: set
     program: Program
+    launched: str
 
 
 def compile_edit(source, launched):
     """Returns the DeviceCode of an edit.Source.
 
-    launched: the mangled names of the kernels to compile; the others are compiled at their first
-    launch.
+    launched: the mangled names of the kernels to compile; if it has none, those that were launched
+    after earlier edits. The others are compiled at their first launch.
 
     All kernels are checked for errors if none is compiled, and if the self-check has not compiled
     each: another function may have the same name as a kernel, so that NVRTC cannot find it. The
@@ -84,8 +87,10 @@ def compile_edit(source, launched):
     if _SLOW.search(code.text()):
         program = keep_headers(program._replace(source=_text(code, removed)))
     kernels = source.inputs.kernels
+    path = os.path.join(os.path.dirname(os.path.dirname(source.host_object)), "launched")
+    before = read_text(path).split()[-_FEW:]
     # At the first launch NVRTC would read the headers again, which takes 1 s with CUB.
-    compiled = kernels & launched or (kernels if len(kernels) <= _FEW else set())
+    compiled = kernels & launched or (kernels if len(kernels) <= _FEW else kernels & {*before})
     if not compiled or kernels - compiled - source.answer["kernels"].keys():
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
         _, removed = _compile(program, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
@@ -101,7 +106,7 @@ def compile_edit(source, launched):
     if code.may_have_state() or len(found.intersection(names)) < len(names):
         raise NotLive("it has variables that host code may read or write")
     program = program._replace(source=_text(code, removed))
-    return DeviceCode(cubin, compiled, kernels - compiled, program)
+    return DeviceCode(cubin, compiled, kernels - compiled, program, path)
 
 
 def keep_headers(program):

@@ -463,6 +463,8 @@ def test_threads_launch_a_kernel_for_the_first_time_together(with_two_kernels):
     with ThreadPoolExecutor(4) as threads:
         found = list(threads.map(lambda _: after.gpu(), range(4), timeout=60))
     assert found == [43 if torch.cuda.is_available() else found[0]] * 4
+    (op,) = live.ops.values()
+    assert program.compile_edit(op.edit.sources[0], set()).kernels == {FIRST}, "in a new process"
 
 
 @pytest.mark.gpu

@@ -380,6 +380,7 @@ def test_removals_can_be_stored(tmp_path):
             "using R = cub::WarpReduce<T>; __shared__ typename R::TempStorage s; R(s).Sum(y[i]);",
         ),
         ("algorithm", "y[0] = [](std::initializer_list<int> l) { return std::max(l); }({1, 2});"),
+        ("cmath", "y[i] = tex1D<T>(cudaTextureObject_t(), i);"),
         ("cuda/std/array", "cuda::std::array<float, 2> a{}; y[0] = a[1];"),
         ("thrust/iterator/reverse_iterator.h", "*thrust::reverse_iterator<T*>(y + n) = x[i];"),
         ("cuda_bf16.h", "y[0] = __bfloat162float(__float2bfloat16(x[0]));"),
