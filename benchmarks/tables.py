@@ -284,11 +284,12 @@ def quotient(result):
     return f"{seconds.get('torch in parallel', seconds['torch'])[1] / seconds['ours'][1]:.2f}"
 
 
-OTHER_WAYS = {"no_implicit_headers": "without implicit headers", "torch in parallel": "in parallel"}
+OTHER_WAYS = {way: way for way in ("torch in parallel", "tvm_ffi")}
+OTHER_WAYS["no_implicit_headers"] = "torch without implicit headers"
 FIRST_CELLS = {
     **{way: time(way) for way in ("ours", "precompiled", "torch")},
     "torch / ours": quotient,
-    "torch, other ways": lambda result: "; ".join(
+    "other ways": lambda result: "; ".join(
         f"{time(way)(result)} {text}" for way, text in OTHER_WAYS.items() if time(way)(result)
     ),
 }
@@ -398,12 +399,12 @@ README = [
         *LIVE_EDITS["public_float"],
     ),
     (
-        "change a constant that kernel and host use in a `.cu` (`.cpp` with `torch/extension.h`)",
+        "change a constant of kernel and host code, in a `.cu` without PyTorch's headers",
         "gpu",
         *load("extension", QUESTIONS[2]),
     ),
     ("edit a header of that `.cu`, in the same process", "gpu", *load("extension", QUESTIONS[3])),
-    ("load it unchanged, in a new process", "gpu", *load("extension", FROM_CACHE)),
+    ("load that extension unchanged, in a new process", "gpu", *load("extension", FROM_CACHE)),
     (
         "build two small C++ files without PyTorch's headers, in a new cache, on 2 cores",
         *("cpu", "scaling", {"start": "cold", "processes": 1}),
@@ -446,11 +447,11 @@ CHINESE = {
     "edit the body of a kernel in a 16-line `.cu` with `torch/extension.h` (a *live edit*)": (
         "修改一个 16 行、含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，*实时修改*"
     ),
-    "change a constant that kernel and host use in a `.cu` (`.cpp` with `torch/extension.h`)": (
-        "修改一个小 `.cu` 里 kernel 和主机代码都用到的常量，`.cpp` 含有 `torch/extension.h`"
+    "change a constant of kernel and host code, in a `.cu` without PyTorch's headers": (
+        "在一个不含 PyTorch 头文件的 `.cu` 里，修改 kernel 和主机代码都用到的常量"
     ),
     "edit a header of that `.cu`, in the same process": "在同一个进程里，修改这个 `.cu` 的头文件",
-    "load it unchanged, in a new process": "什么都没改，在新进程里加载",
+    "load that extension unchanged, in a new process": "什么都没改，在新进程里加载这个扩展",
     "build two small C++ files without PyTorch's headers, in a new cache, on 2 cores": (
         "在 2 个核上，用新的缓存，编译两个不含 PyTorch 头文件的小 C++ 文件"
     ),
