@@ -4,8 +4,8 @@
 
 It needs a GPU. The lines and their times are those of the session, which begins when the extension
 has been built once and its device code has been compared with NVRTC's. (An edit before that takes
-some seconds, because it reads PyTorch's headers itself.) Between two steps, as if a person typed
-them, is one second.
+some seconds, because it reads PyTorch's headers itself.) The animation begins with the first edit.
+Between two steps, as if a person typed them, is one second.
 """
 
 import contextlib
@@ -38,11 +38,11 @@ SESSION = (
 )
 STEP_SECONDS, LAST_SECONDS = 1, 8
 COLOURS = {"command": "#e6edf3", "output": "#9da7b3", "-": "#ff7b72", "+": "#7ee787"}
-WIDTH, LINE, LETTERS = 1080, 19, 130
+WIDTH, LINE, LETTERS = 740, 19, 92
 
 
 def recorded():
-    """Returns [(seconds since the start, kind, line)]; kind: a key of COLOURS."""
+    """Returns [(seconds since the first edit, kind, line)]; kind: a key of COLOURS."""
     file, lines, now, names = Path("gelu.cu"), [], -STEP_SECONDS, {}
     exec(f"from jit_loader import load; {LOAD}", {})
     live = Path(loaded("gelu").path).with_name(LIVE)
@@ -62,7 +62,8 @@ def recorded():
         now += time.perf_counter() - started
         for line in output.getvalue().splitlines():
             lines += [(now, "output", part) for part in textwrap.wrap(line, LETTERS)]
-    return lines
+    first = min(at for at, _, line in lines if line.startswith("#"))
+    return [(max(0, at - first), kind, line) for at, kind, line in lines]
 
 
 def svg(lines):

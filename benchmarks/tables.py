@@ -433,10 +433,9 @@ def readme(by_device):
             machine = f"{runs[benchmark].on}, PyTorch {runs[benchmark]['machine']['torch']}"
             machines.setdefault(machine, []).append(len(rows))
             rounds.append(result["rounds"])
-    spread = _range(rounds)
     lines = markdown(["when you ...", "PyTorch's `load`", "jit_loader"], rows)
     listed = (f"{_range(numbers)}: {machine}" for machine, numbers in machines.items())
-    text = f"Rows {'; '.join(listed)}. Medians of {spread} runs, without `import torch`."
+    text = f"Rows {'; '.join(listed)}. Medians of {_range(rounds)} runs, without `import torch`."
     return [*lines, "", text]
 
 
