@@ -5,7 +5,6 @@
         <name>.so  manifest.json  user_files.json  the objects with their records
                                    without a manifest: a build that is running, failed or was killed
     flags.json                     PyTorch's flags (build/pytorch)
-    launched                       kernels that were launched after live edits (live/program.py)
     lock
 <cache>/memos/<call>               the stats of all files that a build depends on
 <cache>/newest-memo                the memo that was written last
@@ -13,9 +12,9 @@
 <cache>/stats_equal-....so         compares those stats; a helper, as patch-....so is
 <cache>/inline/<texts>/            the sources of load_inline (torch_api/inline.py)
 <cache>/macros/                    what live edits know of headers (cuda/preprocess, torch_headers)
-<cache>/launches/                  where libraries keep their kernels (live/launches.py)
+<cache>/launches/                  where libraries keep their kernels (live/launches.py), and which
+                                   were launched after live edits (live/program.py)
 <cache>/host-code/                 digests of the host code of sources (live/host_code.py)
-<cache>/compilers/                 macros and folders of host compilers (cuda/headers.py)
 <cache>/history/<title>            the measured runs of an op (measure/history.py)
 <cache>/precompiled-headers/       PyTorch's headers (build/precompiled.py)
 <cache>/frontend/                  names of the C++ frontend (build/pytorch/extension_header.py)

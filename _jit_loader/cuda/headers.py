@@ -9,10 +9,8 @@ import os
 import re
 
 from _jit_loader.cache import digest_of, stamp
-from _jit_loader.cache.files import kept
 from _jit_loader.cuda.nvrtc import cuda_headers
-from _jit_loader.key import PATH_LISTS
-from _jit_loader.key.toolchain import find_program, host_command
+from _jit_loader.key.toolchain import host_command
 from _jit_loader.system import read_text
 from _jit_loader.system.processes import run
 
@@ -90,9 +88,7 @@ def with_headers(program, names, paths, words, more=""):
         more: text of further headers.
     """
     standard = next((o for o in program.options if re.match("--?std=", o)), "-std=c++17")
-    asked = host_command()[0], standard
-    key = [*asked, stamp(find_program(asked[0]) or asked[0]), *map(os.environ.get, PATH_LISTS)]
-    macros, folders = kept("compilers", key, lambda: _read_compiler(*asked))
+    macros, folders = _of_compiler(host_command()[0], standard)
     folders = [*folders, *_folders_of_cuda(paths)]
     words = words | {*re.findall(r"[^\W\d]\w*", more)}
     used = [name for name, of in _TRIGGERS.items() if of & words]
@@ -132,7 +128,8 @@ def _folders_of_cuda(paths):
     return [folder, os.path.join(folder, "cccl")]
 
 
-def _read_compiler(compiler, standard):
+@functools.lru_cache
+def _of_compiler(compiler, standard):
     """Returns g++'s macros, without those that NVRTC has, and its folders of headers."""
     result = run([compiler, "-E", "-dM", "-v", "-x", "c++", standard, os.devnull])
     searched = result.stderr.decode(errors="replace").partition("search starts here")[2]

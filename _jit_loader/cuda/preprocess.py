@@ -207,8 +207,11 @@ def _read_headers(record, mirror, source, paths, command, architecture):
         error = next((line for line in message.splitlines() if "error" in line), message)
         raise NotUnderstood(f"g++ does not preprocess it: {error.strip()}")
     output = _Output(result.stdout, mirror, paths)
-    headers, helper = sorted(set(map(os.path.realpath, output.headers))), stats_equal(Digests())
-    stamps = [(path, stamp(path), None) for path in headers]
+    headers = sorted({*map(os.path.realpath, output.headers - {kept})})
+    stamps, helper = [(path, stamp(path), None) for path in headers], stats_equal(Digests())
+    began = stamp(mirror + source)[2]  # g++ may have read what a header was before a change
+    if any(each is None or each[2] > began for _, each, _ in stamps):
+        raise NotUnderstood("a header has just changed")
     # Of what its files are made from, because other processes may write them now, and use old ones.
     folder = os.path.join(parent, digest_of([output.first, output.macros, stamps]))
     os.makedirs(folder, mode=0o700, exist_ok=True)

@@ -36,8 +36,7 @@ def self_check(folder, project, host_objects=()):
     with build_lock(os.path.join(cache_folder(), "background"), os.path.basename(folder)):
         found = None if host_objects else read_checked(path)
         if found is None:
-            before = {os.path.basename(each): each for each in host_objects}
-            found = _answers(folder, Roots(project), before)
+            found = _answers(folder, Roots(project), {os.path.basename(o): o for o in host_objects})
             write_checked(path, found)
     return found
 

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from _jit_loader.cuda import preprocess as preprocessing
 from _jit_loader.cuda.declarations import tokens_of
 from _jit_loader.cuda.preprocess import NotUnderstood, preprocess
 from _jit_loader.key import toolchain
@@ -131,10 +132,7 @@ DOUBTS = {
     "declared by its qualified name": "template <> void std::swap(A&, A&);\ntemplate <> __device__ void std::swap(A&, A&) { 1; }",
     "a constructor that is declared for both": "struct A { __host__ __device__ A(); int x; };\n__device__ A::A() { x = 1; }",
     "a friend for both": "struct A { friend int f(int); };\n__device__ int f(int) { return 1; }",
-    "a template for both": (
-        "template <class T> __host__ __device__ T f(T);\n"
-        "template <> __device__ int f<int>(int x) { return 1; }"
-    ),
+    "a template for both": "template <class T> __host__ __device__ T f(T);\ntemplate <> __device__ int f<int>(int x) { return 1; }",
     "a friend that is defined in its class": "struct A { friend __device__ int f(A) { return 1; } };\n__host__ __device__ int f(A);",
     "declared in a function": "int g() { __host__ __device__ int f(); return f(); }\n__device__ int f() { return 1; }",
     "a function that replaces one of CUDA's": "__device__ double tgamma(double x) { return 1; }\ndouble g() { return std::tgamma(3); }",
@@ -183,6 +181,15 @@ def test_a_text_that_is_not_understood_stays_so(tmp_path):
     for number in (1, 2):
         with pytest.raises(NotUnderstood, match="depends on the order of headers"):
             host_code("/project/a.cu", {"/project/a.cu": f"{text}// {number}\n"}, words)
+
+
+def test_a_header_that_changes_while_gcc_reads_it_is_not_understood(tmp_path, monkeypatch):
+    header = write(tmp_path / "h.h", "#define A one\n")
+    run = preprocessing.run
+    monkeypatch.setattr(preprocessing, "run", lambda words: (run(words), header.touch())[0])
+    words = command("/project/a.cu", "-isystem", str(tmp_path))
+    with pytest.raises(NotUnderstood, match="a header has just changed"):
+        host_code("/project/a.cu", {"/project/a.cu": "#include <h.h>\n"}, words)
 
 
 def test_a_header_that_is_included_as_one_of_the_system_is_not_understood(tmp_path):
@@ -244,14 +251,9 @@ CERTAIN = {
     "separators": "__device__ int f() { return 1'000; }",
     "after an array": "int a[] = {0, 0};\n__device__ int f() { return 1; }",
     "an attribute": "__device__ int f() { [[maybe_unused]] int x = 1; return x; }",
-    "a member beside one of both": (
-        "struct F { __host__ __device__ int operator()(int x) { return x; } };\n"
-        "struct G { __device__ int operator()(int x) { return 1; } };"
-    ),
+    "a member beside one of both": "struct F { __host__ __device__ int operator()(int x) { return x; } };\nstruct G { __device__ int operator()(int x) { return 1; } };",
     "after a host function": "void g() { if (x) { y(); } }\n__device__ int f() { return 1; }",
-    "named like a function of the C++ library": (
-        "void g() { x = std::max(std::min(a, b), 0); }\n__device__ int min(int a, int b) { return 1; }"
-    ),
+    "named like a function of the C++ library": "void g() { x = std::max(std::min(a, b), 0); }\n__device__ int min(int a, int b) { return 1; }",
     "named like a member": "void g() { x.size(); y->size(); }\n__device__ int size() { return 1; }",
 }  # fmt: skip
 
