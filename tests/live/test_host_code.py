@@ -33,7 +33,6 @@ OF_DEVICE = [
     ("add2", ELEMENTWISE, "template <class Out>\nconstexpr", "template <class Out>   constexpr"),
     ("add2", ELEMENTWISE, "  uint4 bits;\n", "#define BITS 1\n  uint4 bits;\n"),
     ("sum_single", REDUCTION, "#if __CUDA_ARCH__ >= 900\n  asm volatile(\"griddepcontrol.wait", "#if __CUDA_ARCH__ >= 800\n  asm volatile(\"griddepcontrol.wait"),
-    ("sum_single", REDUCTION, "  __shared__ Sum warps[", "  __shared__ Sum more[3], warps["),
     ("sum_single", REDUCTION, '"griddepcontrol.wait;"', '"griddepcontrol.wait; // {"'),
     ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  struct A { T x; } a{narrow<T>(sum)};\n  total[i] = a.x;"),
     ("lltm", LLTM, "  total[i] = narrow<T>(sum);", "  enum A { one = 1 };\n  total[i] = narrow<T>(sum * one);"),

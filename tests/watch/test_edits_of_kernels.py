@@ -35,7 +35,8 @@ def session(tmp_path_factory):
     files[HEADER] = "__device__ long value() { return 42; }\n"
     files[KERNEL] = '#include "value.cuh"\n' + files[KERNEL].replace("= 42", "= value()")
     # Of fewer kernels all are compiled at once, with their errors.
-    files[KERNEL] += "".join(f"__global__ void more_{i}() {{}}\n" for i in range(4))
+    launches = "".join(f"more<{i}><<<1, 1>>>(); " for i in range(4))
+    files[KERNEL] += f"template <int> __global__ void more() {{}}\nvoid launch() {{ {launches}}}\n"
     session = Session(tmp_path_factory.mktemp("watch"), {**files, SCRIPT_NAME: SCRIPT})
     try:
         session.read_until_the_end()
@@ -55,11 +56,11 @@ def test_a_run_after_an_edit_has_new_device_code(session, wait_for):
 
 
 def test_the_error_of_the_background_build_is_printed(session):
-    """The assembler refuses an instruction only when the kernel is compiled."""
-    session.replace(KERNEL, "*to = value()", 'asm("nonsense;")')
+    """Kernels that were not launched are only parsed, not assembled, before the build."""
+    session.replace(KERNEL, "more() {}", 'more() { asm("nonsense;"); }')
     shown = session.terminal.read_until(r"Error building extension 'answer'\n")
     assert "nonsense" in shown
-    shown = session.replace(KERNEL, 'asm("nonsense;")', "*to = value()")
+    shown = session.replace(KERNEL, 'asm("nonsense;");', "")
     assert "error" not in shown
 
 
