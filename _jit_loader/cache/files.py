@@ -58,7 +58,7 @@ def write_checked(path, value):
 def kept(folder, inputs, make):
     """Returns the JSON value that the cache keeps for inputs; at first, that of make().
 
-    folder: within the cache. inputs: of lists, strings and numbers.
+    folder: within the cache. inputs: what the value depends on, for digest_of.
     """
     path = os.path.join(cache_folder(), folder, f"{digest_of(inputs)}.json")
     if (found := read_checked(path)) is None:
