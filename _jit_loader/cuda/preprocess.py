@@ -209,10 +209,10 @@ def _read_headers(record, mirror, source, paths, command, architecture):
     output = _Output(result.stdout, mirror, paths)
     headers = sorted({*map(os.path.realpath, output.headers - {kept})})
     stamps, helper = [(path, stamp(path), None) for path in headers], stats_equal(Digests())
-    began = stamp(mirror + source)[2]  # g++ may have read what a header was before a change
+    began = stamp(mirror + source)[2]  # before g++, which may have read the older text of a header
     if any(each is None or each[2] > began for _, each, _ in stamps):
         raise NotUnderstood("a header has just changed")
-    # Of what its files are made from, because other processes may write them now, and use old ones.
+    # Named by its content: other processes may write the same files now, or read older ones.
     folder = os.path.join(parent, digest_of([output.first, output.macros, stamps]))
     os.makedirs(folder, mode=0o700, exist_ok=True)
     for name, lines in output.macros.items():
