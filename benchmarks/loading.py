@@ -17,7 +17,8 @@ closure: a load from the cache of a kernel that includes 10 to 10,000 generated 
 live: a load_op of this project's ops, or a load of an extension of one .cu file (sources/public_*),
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
 of that kernel, in one process. "notebook" is a cell of a Jupyter kernel, "new process" one that has
-imported torch. All have started CUDA, and in watch mode its start is not counted. A GPU is needed.
+imported torch. All have started CUDA, and in watch mode its start is not counted. "directly after
+the first build": its code is still being compared in the background. A GPU is needed.
 For each four cores one extension is measured at a time: PyTorch's builds take minutes.
 """
 
@@ -76,24 +77,20 @@ def built(subject, quick):
 
 def loads(source, device, quick):
     """Yields the results of one source."""
-    rounds = 1 if quick else EDITS
+    rounds, about = 1 if quick else EDITS, {"source": source, "built_for": device}
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(folder, source, device)
         bare = subject.bare_commands(built(subject, quick)["ours"]["path"])
 
         def new(question, rounds, **options):
-            about = {"source": source, "built_for": device, "question": question}
-            return in_new_processes(subject, rounds, **options, **about)
+            return in_new_processes(subject, rounds, **options, **about, question=question)
 
         hit = "from the cache, new process"
         # The first hit may write the memo that later ones read.
         yield new(hit, 1 if quick else 7, warm_up=0 if quick else 1)
         if not quick:
-            about = {"source": source, "built_for": device, "question": f"{hit}, just built"}
-            yield after_builds(subject, rounds, **about)
+            yield after_builds(subject, rounds, **about, question=f"{hit}, just built")
         edits = {"kernel": subject.edit_kernel, "header": subject.edit_header}
-        if quick:
-            del edits["header"]
         for name, edit in edits.items():
             yield new(f"{name} edit, new process", rounds, edit=edit)
         with ready_workers(starters(subject)) as workers:
@@ -101,7 +98,6 @@ def loads(source, device, quick):
             compare(calls, 1, subject)
             for name, edit in edits.items():
                 more = {"alone": bare} if name == "kernel" else {}
-                about = {"source": source, "built_for": device}
                 about["question"] = f"{name} edit, same process"
                 yield compare({**calls, **more}, rounds, subject, edit, **about)
     yield cold(source, device, 2 if quick else 16, 1 if quick else 3)
@@ -172,6 +168,21 @@ def live_edit(name, quick):
         yield ask(watch, rounds, **edits, question=question.format("watch mode"))
 
 
+def first_edits(name, quick):
+    """Yields the result of an edit directly after a first build, whose check is still running."""
+    seconds = []
+    for _ in range(1 if quick else EDITS):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            op = edited(folder, name)
+            with contextlib.closing(op.worker()) as worker:
+                worker.wait_until_ready()
+                worker.load()
+                op.edit_kernel()
+                seconds.append(worker.load()["seconds"])
+    question = f"kernel body edit to its first result, directly after the first build: {name}"
+    yield report.result({"ours": seconds}, built_for="cuda", question=question)
+
+
 def measure_loads(options, device):
     for source in options.sources:
         results = []
@@ -194,8 +205,9 @@ def measure_live(options, device):
         report.progress("live: PyTorch finds no CUDA GPU on this machine")
         return
     results, names = [], [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
+    calls = [(live_edit, name) for name in names] + [(first_edits, names[0])]
     with ThreadPoolExecutor(max(1, parallel_jobs() // 4)) as threads:
-        for found in threads.map(lambda name: list(live_edit(name, options.quick)), names):
+        for found in threads.map(lambda call: list(call[0](call[1], options.quick)), calls):
             results += found
             report.progress(found[0]["question"])
             report.save("loading_live", "cuda", options, results)  # the next one may fail

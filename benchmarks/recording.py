@@ -1,4 +1,4 @@
-"""Records a session of Python in which a kernel is edited: an animated SVG for the README.
+"""Records the edits of examples/live_edit.py in a session of Python: an SVG for the README.
 
     python -m benchmarks.recording FILE.svg
 
@@ -10,31 +10,29 @@ Between two steps, as if a person typed them, is one second.
 
 import contextlib
 import io
+import itertools
 import os
+import shutil
 import sys
 import tempfile
 import textwrap
 import time
 from html import escape
 from pathlib import Path
+from runpy import run_path
 
 from _jit_loader.live.edit import LIVE
 from jit_loader import loaded
 
-SOURCE = Path(__file__).parent / "sources" / "gelu.cu"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "live_edit.py"
 LOAD = 'module = load("gelu", ["gelu.cu"])'
 LOAD_AND_MEASURE = LOAD, "print(measure(module.gelu, x, reference=gelu))"
-AS_DOUBLE = "0.5 * x[i] * (1.0 + erf(x[i] * 0.70710678))"
-AS_FLOAT = "0.5f * x[i] * (1.0f + erff(x[i] * 0.70710678f))"
-WRONG = AS_FLOAT.replace("0.707", "0.77")
 # A step is a command, or an edit of the file: (text, the text in its place).
+EDITS = [(edit, *LOAD_AND_MEASURE) for edit in run_path(str(EXAMPLE))["EDITS"]]
 SESSION = (
     *("import torch", "from torch.nn.functional import gelu"),
     *("from jit_loader import load, measure", 'x = torch.randn(1 << 24, device="cuda")'),
-    *LOAD_AND_MEASURE,
-    *((AS_DOUBLE, AS_FLOAT), *LOAD_AND_MEASURE),
-    *((AS_FLOAT, WRONG), *LOAD_AND_MEASURE),
-    *((WRONG, AS_FLOAT), *LOAD_AND_MEASURE),
+    *itertools.chain(LOAD_AND_MEASURE, *EDITS),
 )
 STEP_SECONDS, LAST_SECONDS = 1, 8
 COLOURS = {"command": "#e6edf3", "output": "#9da7b3", "-": "#ff7b72", "+": "#7ee787"}
@@ -84,7 +82,7 @@ def main():
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         os.environ["JIT_LOADER_CACHE"] = os.path.join(folder, "cache")
         os.chdir(folder)
-        Path(SOURCE.name).write_text(SOURCE.read_text())
+        shutil.copy(EXAMPLE.with_name("gelu.cu"), folder)
         target.write_text(svg(recorded()))
 
 

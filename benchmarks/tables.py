@@ -185,16 +185,6 @@ def compared(rows, cells=BESIDE_TORCH, machines=("GPU", "CPU")):
     return write
 
 
-def hits(*found):
-    names = {
-        "load_op": '`load_op("add2")`',
-        "bindings": "`from bindings.add2 import add2`",
-    }
-    results = [find(runs, "hit") for runs in found]
-    rows = [[label, *(time(way)(r) if r else "" for r in results)] for way, label in names.items()]
-    return markdown(["", "GPU", "CPU"], rows)
-
-
 def by_workload(benchmark, columns):
     """Returns a function that writes a table with a row for each workload of a benchmark.
 
@@ -249,6 +239,7 @@ UNCHANGED = {
     "the same, first process after a build": load("extension", f"{FROM_CACHE}, just built"),
     "`load`, plain, with 10,000 more headers": ("loading_closure", {"headers": 10_000}),
 }
+HIT_CELLS = {"`load_op`": time("load_op"), "`import bindings.add2`": time("bindings")}
 QUESTIONS = (
     "kernel edit, new process",
     "header edit, new process",
@@ -313,7 +304,7 @@ LOADS = ("loading_plain", "loading_extension", "loading_light", "loading_closure
 # {name of a table: (its benchmarks, the function that writes it)}
 TABLES = {
     "unchanged": (LOADS, compared(UNCHANGED)),
-    "hits": (("hit",), hits),
+    "hits": (("hit",), compared({"add2": ("hit", {})}, HIT_CELLS)),
     "edits": (("loading_extension",), compared(EDITS, machines=("GPU",))),
     "watch": (("watch_plain",), compared(WATCH, WITH_ALONE)),
     "live": (("loading_live",), compared(LIVE_EDITS, WITH_ALONE, machines=("GPU",))),

@@ -47,4 +47,4 @@ def test_a_recording_shows_its_lines():
     lines = [(1.0, "command", ">>> a < b"), (2.5, "output", "0.5 s")]
     texts = ElementTree.fromstring(recording.svg(lines)).iter("{http://www.w3.org/2000/svg}text")
     assert [text.text for text in texts] == [">>> a < b", "0.5 s"]
-    assert recording.SOURCE.read_text().count(recording.AS_DOUBLE) == 1
+    assert recording.EDITS[0][0][0] in recording.EXAMPLE.with_name("gelu.cu").read_text()

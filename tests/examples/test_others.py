@@ -1,4 +1,4 @@
-"""Tests the examples raw_kernel, on the GPU if there is one, gradcheck_sigmoid, without_python."""
+"""Tests raw_kernel, gradcheck_sigmoid and without_python, and the examples that need a GPU."""
 
 import subprocess
 
@@ -41,3 +41,23 @@ def test_model_runs_in_a_program_without_python(call_example, import_example, ca
     needed = [line for line in table.stdout.splitlines() if "(NEEDED)" in line]
     assert any("libtorch_cpu.so" in line for line in needed)
     assert not any("python" in line for line in needed)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("live_edit", "gelu.cu changed: new device code"),
+        ("tune_add2 --blocks 128 256 --vectors 2 --n 1000003", "every variant agrees with PyTorch"),
+    ],
+)
+def test_runs_on_the_gpu(command, said, call_example, capsys):
+    call_example(*command.split())
+    assert said in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize("name", ["live_edit", "tune_add2"])
+def test_says_that_it_needs_a_gpu(name, call_example, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(SystemExit, match="needs a GPU"):
+        call_example(name)

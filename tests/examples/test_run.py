@@ -60,12 +60,6 @@ def test_says_how_the_op_was_obtained_and_why_it_runs_on_the_cpu(
     assert second.startswith(f"{op}: running on the CPU: ")
 
 
-@pytest.mark.gpu
-def test_runs_on_the_gpu(call_example, capsys):
-    call_example("run_add2", "--device", "cuda")
-    assert "on NVIDIA" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("command", "complaint"),
     [

@@ -6,11 +6,6 @@ import torch
 import jit_loader
 
 
-@pytest.fixture
-def tune(import_example):
-    return import_example("tune_add2")
-
-
 def stub_variants(monkeypatch, forward):
     """Replaces the compiled variants with stubs; returns the list of macros that were requested."""
     requested = []
@@ -23,10 +18,10 @@ def stub_variants(monkeypatch, forward):
     return requested
 
 
-def test_sweeps_every_pair_and_draws_them(tune, monkeypatch, capsys, tmp_path):
+def test_sweeps_every_pair_and_draws_them(import_example, monkeypatch, capsys, tmp_path):
+    tune = import_example("tune_add2")
     requested = stub_variants(monkeypatch, torch.add)
-    a, b = torch.randn(2, 100)
-    rates = tune.sweep([64, 128], [1, 2], a, b)
+    rates = tune.sweep([64, 128], [1, 2], *torch.randn(2, 100))
     pairs = [(64, 1), (64, 2), (128, 1), (128, 2)]
     assert [tuple(defines.values()) for defines in requested] == pairs
     assert set(rates) == {*pairs, "add2", "PyTorch"}
@@ -36,19 +31,7 @@ def test_sweeps_every_pair_and_draws_them(tune, monkeypatch, capsys, tmp_path):
     assert (tmp_path / "tune.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_wrong_variant_is_an_error(tune, monkeypatch):
+def test_a_wrong_variant_is_an_error(import_example, monkeypatch):
     stub_variants(monkeypatch, torch.sub)
     with pytest.raises(AssertionError, match="add2 with 64 threads, vectors 1 is wrong: "):
-        tune.sweep([64], [1], *torch.ones(2, 100))
-
-
-def test_says_that_it_needs_a_gpu(call_example, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
-    with pytest.raises(SystemExit, match="needs a GPU"):
-        call_example("tune_add2")
-
-
-@pytest.mark.gpu
-def test_tunes_on_the_gpu(call_example, capsys):
-    call_example("tune_add2", "--blocks", "128", "256", "--vectors", "2", "--n", "1000003")
-    assert "every variant agrees with PyTorch" in capsys.readouterr().out
+        import_example("tune_add2").sweep([64], [1], *torch.ones(2, 100))

@@ -1,4 +1,4 @@
-// The kernel of benchmarks/recording.py: its constants are doubles by mistake.
+// The kernel of live_edit.py: its constants are doubles by mistake.
 #include <torch/extension.h>
 
 __global__ void run(const float* __restrict__ x, float* __restrict__ y, int64_t numel) {
