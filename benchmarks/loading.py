@@ -18,7 +18,7 @@ live: a load_op of this project's ops, or a load of an extension of one .cu file
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
 of that kernel, in one process. "notebook" is a cell of a Jupyter kernel, "new process" one that has
 imported torch. All have started CUDA, and in watch mode its start is not counted. "directly after
-the first build": its code is still being compared in the background. A GPU is needed.
+the first build": while its code is compared in the background, once. A GPU is needed.
 For each four cores one extension is measured at a time: PyTorch's builds take minutes.
 """
 
@@ -26,7 +26,7 @@ import contextlib
 import functools
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import torch
@@ -141,17 +141,19 @@ def live_edit(name, quick):
     """Yields the results of edits within a kernel: in other programs, beside PyTorch, watched."""
     rounds, warm_up = (1, 0) if quick else (LIVE_ROUNDS, 1)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        op, calls = edited(folder, name), {}
+        op = edited(folder, name)
         ask = functools.partial(compare, subject=op, built_for="cuda")
         question = "kernel body edit to its first result, {}: " + name
-        for way in WAYS:
-            worker = op.worker(way)
+        workers = {way: op.worker(way) for way in WAYS}
+        for worker in workers.values():
             stack.callback(worker.close)
             worker.wait_until_ready()
-            path = worker.load()["path"]
-            calls[way] = worker.load
-            if way == "ours":
-                calls["alone"] = op.bare_commands(path)
+            worker.ask()
+        calls = {way: worker.load for way, worker in workers.items()}
+        calls["alone"] = op.bare_commands(workers["ours"].answer()["path"])
+        soon = question.format("directly after the first build")
+        yield ask({"ours": calls["ours"]}, 1, edit=op.edit_kernel, question=soon)
+        workers["torch"].answer()
         notebook = op.notebook()
         stack.callback(notebook.close)
         notebook.load()
@@ -166,21 +168,6 @@ def live_edit(name, quick):
         script.load()
         watch = {"watch": script.load}
         yield ask(watch, rounds, **edits, question=question.format("watch mode"))
-
-
-def first_edits(name, quick):
-    """Yields the result of an edit directly after a first build, whose check is still running."""
-    seconds = []
-    for _ in range(1 if quick else EDITS):
-        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-            op = edited(folder, name)
-            with contextlib.closing(op.worker()) as worker:
-                worker.wait_until_ready()
-                worker.load()
-                op.edit_kernel()
-                seconds.append(worker.load()["seconds"])
-    question = f"kernel body edit to its first result, directly after the first build: {name}"
-    yield report.result({"ours": seconds}, built_for="cuda", question=question)
 
 
 def measure_loads(options, device):
@@ -205,10 +192,10 @@ def measure_live(options, device):
         report.progress("live: PyTorch finds no CUDA GPU on this machine")
         return
     results, names = [], [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
-    calls = [(live_edit, name) for name in names] + [(first_edits, names[0])]
     with ThreadPoolExecutor(max(1, parallel_jobs() // 4)) as threads:
-        for found in threads.map(lambda call: list(call[0](call[1], options.quick)), calls):
-            results += found
+        measured = [threads.submit(list, live_edit(name, options.quick)) for name in names]
+        for found in map(Future.result, as_completed(measured)):
+            results = sorted([*results, *found], key=lambda result: result["question"])
             report.progress(found[0]["question"])
             report.save("loading_live", "cuda", options, results)  # the next one may fail
     report.show("from the save of a kernel to its first result", results)

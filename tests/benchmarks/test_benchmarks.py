@@ -12,23 +12,21 @@ from tests.support.extension import ROOT
 
 
 def results_in(folder):
-    """Returns the results in the files of a folder."""
-    found = []
+    """Yields the results in the files of a folder."""
     for path in folder.glob("*-quick.json"):
         text = path.read_text()
         assert str(ROOT) not in text
         assert f'"{platform.node()}"' not in text
         content = json.loads(text)
         assert {"cpu", "cores", "python_loops_ms", "gpus"} < content["machine"].keys()
-        found += content["results"]
-    return found
+        yield from content["results"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", scripts.NAMES)
 def test_a_quick_run_writes_results(name, python, tmp_path):
     python("-m", f"benchmarks.{name}", "--quick", "--out", tmp_path, check=True)
-    results = results_in(tmp_path)
+    results = list(results_in(tmp_path))
     assert bool(results) == (name != "cuda_kernel" or torch.cuda.is_available())
     for result in results:
         assert all(low <= m <= high for low, m, high in result["seconds"].values())

@@ -44,6 +44,7 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
         patch.setenv("JIT_LOADER_CACHE", str(cache))
+        patch.delenv("CXX", raising=False)
         patch.setenv("CC", "gcc")  # a compiler setting, which the nodes do not have
         assert main(["export", "one", "two", "--out", str(out), *arch]) == 0
     return project, out, cache
@@ -63,6 +64,7 @@ def node(made, python, tmp_path):
     def run(script, before="", **environment):
         environment = {
             "PATH": str(linker.parent),
+            "CC": "",
             "JIT_LOADER_CACHE": str(tmp_path / "cache"),
             "JIT_LOADER_READONLY_CACHES": str(export),
             **environment,
@@ -75,6 +77,7 @@ def node(made, python, tmp_path):
 
 
 OLDEST = (
+    "import os; os.environ.pop('CXX', None)\n"  # this machine's compiler
     "from _jit_loader.key import machine; machine.this_machine = lambda: machine.Machine('', [])"
 )
 USE = "import jit_loader, bindings.two as t; print(t.both, jit_loader.loaded('two').path)"
@@ -105,8 +108,7 @@ def test_export_for_another_processor_is_not_loaded_on_this_one(made, python):
         f"    assert '-march=x86-64-{toolchain.cpu_level()}' in file.read()"
     )
     if toolchain.cpu_level():
-        environment = {"JIT_LOADER_CACHE": str(made[2]), "CC": "gcc"}
-        python("-c", script, cwd=made[0], check=True, **environment)
+        python("-c", script, cwd=made[0], check=True, JIT_LOADER_CACHE=str(made[2]), CC="gcc")
 
 
 REFUSALS = [
