@@ -18,6 +18,7 @@ from _jit_loader.build.precompiled import precompiled_headers, why_not_precompil
 from _jit_loader.cache import pruning
 from _jit_loader.key import gpus, machine, pytorch_version, toolchain
 from _jit_loader.report.text import count, format_size, print_table
+from _jit_loader.system import is_set
 from _jit_loader.system.processes import output_of
 
 OK = "ok"
@@ -75,7 +76,7 @@ def all_checks():
         return
     compiler, cuda, builds = cxx_check(), list(_cuda()), _cache()
     yield from (compiler, *cuda, _gpus(), builds, _precompiled())
-    if MISSING in (ninja.level, compiler.level, builds.level):
+    if MISSING in (ninja.level, compiler.level, builds.level) or is_set("JIT_LOADER_NO_COMPILE"):
         return
     yield _test_build("compile .cpp", None, MISSING)
     if any(check.subject == "nvcc" for check in cuda):

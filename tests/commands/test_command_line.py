@@ -352,9 +352,7 @@ def without_nvcc(monkeypatch):
     monkeypatch.setattr(toolchain, "why_no_cuda", lambda: "nvcc was not found; install it")
 
 
-def test_doctor_accepts_a_machine_without_cuda(
-    doctor, without_nvcc, command, tiny, cache, monkeypatch
-):
+def test_doctor_accepts_a_cpu_machine(doctor, without_nvcc, command, tiny, cache, monkeypatch):
     monkeypatch.setattr(doctor_command, "gpus", lambda: [])
     shutil.rmtree(cache)
     code, found = doctor()
@@ -375,11 +373,13 @@ def test_doctor_finds_nothing_wrong_with_nvcc(doctor):
         assert found[subject]["level"] == "ok"
 
 
-def test_doctor_says_why_no_headers_are_precompiled(doctor, without_nvcc, monkeypatch):
+def test_doctor_says_what_settings_forbid(doctor, without_nvcc, monkeypatch):
     monkeypatch.setenv("MAX_JOBS", "1")
     monkeypatch.delenv("JIT_LOADER_PCH")
     text = doctor()[1]["PyTorch's headers"]["text"]
     assert text.startswith("precompiled for 0 sets of flags; no more are made: MAX_JOBS")
+    monkeypatch.setenv("JIT_LOADER_NO_COMPILE", "1")
+    assert list(doctor()[1])[-1] == "PyTorch's headers"  # and no build
 
 
 def test_doctor_names_a_variable_with_an_open_quote(command, monkeypatch):
