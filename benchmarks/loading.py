@@ -8,9 +8,10 @@ it is installed. It is loaded from the cache, after an edit of the kernel, after
 header that only the kernel includes, and by 16 processes that start together with nothing built. A
 new process has imported torch before it is timed; all other imports of a load count. "Just built"
 is the first load after another process has built: the files are then younger than 2 s. A loader
-that returns a module of older code is listed as stale and has no time. "alone" runs PyTorch's
-commands that compile the edited kernel and link. Ours may be faster, because it runs nvcc's two
-halves in parallel (_jit_loader/cuda/halves.py) and links stubs (build/pytorch/libraries.py).
+that returns a module of older code is listed as stale and has no time. "alone" runs nvcc's and the
+linker's commands for the edited kernel, which leave out the C++ frontend as ours do. Ours may be
+faster, because it runs nvcc's two halves in parallel (_jit_loader/cuda/halves.py) and links stubs
+(build/pytorch/libraries.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 
@@ -18,8 +19,8 @@ live: a load_op of this project's ops, or a load of an extension of one .cu file
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
 of that kernel, in one process. "notebook" is a cell of a Jupyter kernel, "new process" one that has
 imported torch. All have started CUDA, and in watch mode its start is not counted. "directly after
-the first build": while its code is compared in the background, once. A GPU is needed.
-For each four cores one extension is measured at a time: PyTorch's builds take minutes.
+the first build": while its code is compared in the background, once. A GPU is needed. For each four
+cores one extension is measured at a time: PyTorch's builds take minutes.
 """
 
 import contextlib

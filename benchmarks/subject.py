@@ -134,7 +134,7 @@ class Subject:
         return {**files, "build_directory": str(folder)}
 
     def bare_commands(self, path):
-        """Returns a function that runs PyTorch's commands that compile the kernel and link."""
+        """Returns a function that runs the commands that compile the kernel and link."""
         folder = self.folder / "bare"
         shutil.copytree(Path(path).parent, folder, symlinks=True)
         ask = [ninja_path(), "-t", "commands"]
