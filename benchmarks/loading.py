@@ -195,10 +195,13 @@ def measure_live(options, device):
     results, names = [], [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
     with ThreadPoolExecutor(max(1, parallel_jobs() // 4)) as threads:
         measured = [threads.submit(list, live_edit(name, options.quick)) for name in names]
-        for found in map(Future.result, as_completed(measured)):
-            results = sorted([*results, *found], key=lambda result: result["question"])
-            report.progress(found[0]["question"])
-            report.save("loading_live", "cuda", options, results)  # the next one may fail
+        try:
+            for found in map(Future.result, as_completed(measured)):
+                results = sorted([*results, *found], key=lambda result: result["question"])
+                report.progress(found[0]["question"])
+                report.save("loading_live", "cuda", options, results)  # the next one may fail
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
     report.show("from the save of a kernel to its first result", results)
 
 

@@ -28,16 +28,6 @@ def test_every_loss_is_right_at_extreme_sizes(call_example, capsys, arguments):
     assert "every loss is the first one" in capsys.readouterr().out
 
 
-def test_a_wrong_loss_is_found(import_example):
-    train_add2 = import_example("train_add2")
-    losses = 100 * train_add2.DECAY ** torch.arange(10, dtype=torch.float64)
-    assert train_add2.first_wrong_epoch(losses, n=8) is None
-    for wrong in (1.0001, float("nan")):
-        off = losses.clone()
-        off[7] *= wrong
-        assert train_add2.first_wrong_epoch(off, n=8) == 7
-
-
 @pytest.mark.parametrize(
     ("command", "message"),
     [

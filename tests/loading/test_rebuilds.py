@@ -54,7 +54,9 @@ def test_touched_file_is_a_hit(tiny, shift):
 
 
 # {case: (files, the file that appears)}. A text that begins with "-> " is the target of a link.
-ONE = "#define VALUE 1\n"
+# "name -> target" is a link that gets another target.
+ONE, EIGHT = "#define VALUE 1\n", "#define VALUE 8\n"
+LINKED = {"second/value.h": ONE, "first/value.h": "-> link.h"}
 IN_A_FOLDER = {"value.h": '#include "v/x.h"\n', "second/v/x.h": ONE}
 NUMBER = "#define VALUE NUMBER\n"
 NEW_HEADERS = {
@@ -76,26 +78,28 @@ NEW_HEADERS = {
         },
         "second/part.h",
     ),
-    "in place of a folder": (
-        {"second/value.h": ONE, "first/value.h/notes.txt": ""},
-        "first/value.h",
-    ),
-    "target of a link": (
-        {"second/value.h": ONE, "first/value.h": "-> link.h", "first/link.h": "-> ../third/x.h"},
-        "third/x.h",
-    ),
-    "in place of a broken link": (
-        {"second/value.h": ONE, "first/value.h": "-> link.h", "first/link.h": "-> no/../link.h"},
-        "first/link.h",
-    ),
+    "in place of a folder": ({"second/value.h": ONE, "first/value.h/x.txt": ""}, "first/value.h"),
+    "target of a link": ({**LINKED, "first/link.h": "-> ../third/x.h"}, "third/x.h"),
+    "in place of a broken link": ({**LINKED, "first/link.h": "-> no/../link.h"}, "first/link.h"),
     "in the target of a link": ({**IN_A_FOLDER, "first/v": "-> ../third"}, "third/x.h"),
+    "above the target of a link": (
+        {
+            **{"value.h": '#include "cur/../x.h"\n', "cur": "-> first", "x.h": ONE},
+            **{"third/x.h": EIGHT, "third/v/y.h": ""},
+        },
+        "cur -> third/v",
+    ),
+    "behind a link to an earlier folder": (
+        {"second": "-> first", "last/value.h": ONE, "third/value.h": EIGHT},
+        "second -> third",
+    ),
 }
 
 
 def place(tiny, name, text):
     """Writes a file or makes a link, in place of what has its name."""
     path = tiny.folder / name
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     path.unlink(missing_ok=True)
     if text.startswith("-> "):
@@ -113,12 +117,13 @@ def test_new_header_is_noticed(tiny, case):
         (tiny.folder / name).mkdir()
     for name, text in files.items():
         place(tiny, name, text)
-    options = {"extra_include_paths": [str(tiny.folder / name) for name in ("first", "second")]}
+    options = {"extra_include_paths": [f"{tiny.folder}/{x}" for x in ("first", "second", "last")]}
     assert tiny.value(**options) == 101
     tiny.compiled()
     assert tiny.value(**options) == 101
     assert tiny.compiled() == []
-    place(tiny, new, "#define VALUE 8\n#define NUMBER 8\n")
+    name, arrow, target = new.partition("-> ")
+    place(tiny, name.strip(), arrow + target or EIGHT + "#define NUMBER 8\n")
     assert tiny.value(**options) == 108
 
 
@@ -290,10 +295,12 @@ def test_moved_project_is_a_hit_in_another_working_directory(tiny, tmp_path, mon
 
 @pytest.mark.slow
 def test_edit_in_a_copy_of_the_project_is_not_hidden_by_the_original(tiny, tmp_path):
+    tiny.write("value.h", '#include "../common.h"\n')
+    tiny.write("../common.h", ONE)  # outside of the project
     tiny.settle()
-    copy = tmp_path / "copy"
-    shutil.copytree(tiny.folder, copy)
-    tiny.folder = copy
+    tiny.folder = shutil.copytree(tiny.folder, tmp_path / "copy" / "project")
+    tiny.write("../common.h", EIGHT)
+    assert tiny.value() == 108
     tiny.write("value.h", "#define VALUE 6\n")
     assert tiny.value() == 106
 
@@ -345,7 +352,7 @@ inline long next_inline() { static long count = 0; return ++count; }
 def test_header_named_only_in_has_include_is_noticed(tiny):
     tiny.write(
         "value.h",
-        '#if __has_include("optional.h")\n#define VALUE 20\n#else\n#define VALUE 1\n#endif\n',
+        '#if __has_include \\\n("optional.h")\n#define VALUE 20\n#else\n#define VALUE 1\n#endif\n',
     )
     for _ in range(2):
         assert tiny.value() == 101

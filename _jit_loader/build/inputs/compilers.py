@@ -91,11 +91,13 @@ def _query_preprocessor(words):
     # Without -include and its files: PyTorch's headers take 0.15 s.
     words = [w for before, w in zip(["", *words], words) if "-include" not in (before, w)]
     output = output_of([*words, "-v", "-E", "-x", "c++", os.devnull, "-o", os.devnull])
-    missing = re.findall(r'^ignoring nonexistent directory "(.*)"$', output, re.MULTILINE)
+    # A duplicate may be a link to another folder of the search.
+    ignored = re.findall(r'^ignoring \w+ directory "(.*)"$', output, re.MULTILINE)
     listed = re.search(r"search starts here:\n(.*)End of search list", output, re.DOTALL)
     found = re.findall(r"^ (\S.*)$", listed[1], re.MULTILINE) if listed else []
     compiler = re.search(r'^ "?(/[^"\n]*?(?:/cc1plus|/clang[^/" ]*))"? ', output, re.MULTILINE)
-    folders = [plain_path(os.path.abspath(folder)) for folder in [*missing, *found]]
+    found = [*(folder for folder in ignored if folder not in found), *found]
+    folders = [plain_path(os.path.abspath(folder)) for folder in found]
     driver = re.search(r"^COLLECT_GCC=(.*)$", output, re.MULTILINE)
     tools = [toolchain.find_program(driver[1])] if driver else []
     tools += [plain_path(compiler[1])] if compiler else []
@@ -154,14 +156,14 @@ def flags_of(command):
 
 
 def read_depfile(path, folder):
-    """Returns the absolute paths in a depfile, a Makefile fragment that a compiler wrote."""
+    """Returns the absolute paths in a depfile, a Makefile fragment; they may have ".."."""
     with open(path, encoding=None, errors="surrogateescape") as file:
         text = file.read().replace("\\\n", " ")
     _, _, rest = text.partition(": ")
     prerequisites, *_ = rest.split("\n", 1)  # -MP adds an empty rule for each
     words = re.findall(r"(?:\\.|[^\s\\])+", prerequisites)
     names = [re.sub(r"\\([ \t#\\:])", r"\1", word).replace("$$", "$") for word in words]
-    return list(dict.fromkeys(plain_path(os.path.join(folder, name)) for name in names))
+    return list(dict.fromkeys(os.path.join(folder, name) for name in names))
 
 
 def linked_files(trace, folder):

@@ -27,13 +27,9 @@ SYSTEM_FOLDERS = ("/usr", "/lib", "/lib64")
 # Subfolders of the system folders that may hold projects: /usr/src/app is usual in containers.
 PROJECT_FOLDERS = ("/usr/src/", "/usr/local/src/")
 
-# A compiler does not list a header that is tested but not included. For an include with "../",
-# _add_places_of_headers() has no name to look for in earlier folders. A name that a macro stands
-# for is not read.
-TESTED = re.compile(
-    r"(?:__has_include\w*\s*\(\s*|^\s*#\s*include\w*\s*(?=[<\"][^>\"\n]*\.\./))[<\"]([^>\"\n]+)",
-    re.MULTILINE,
-)
+# A compiler does not list a header that is tested but not included. A name that a macro stands for
+# is not read.
+TESTED = re.compile(r"__has_include\w*[\s\\]*\([\s\\]*[<\"]([^>\"\n]+)")
 
 
 class InputsChanged(Exception):
@@ -66,7 +62,9 @@ class Recorder:
     def of_object(self, source, command, files, compiler):
         """Returns the record of an object that a command has compiled from these files."""
         is_users = user_file_filter(self._roots, compiler.tools)
-        files = dict.fromkeys([*files, *self._in_flags(command)])
+        # In a copy, or after a link has changed, ".." of a user's folder leads to another file.
+        plain = (file if "/../" in file and is_users(file) else plain_path(file) for file in files)
+        files = dict.fromkeys([*plain, *self._in_flags(command)])
         user_files = [file for file in files if file == source or is_users(file)]
         places = Places()
         _add_places_of_tested_headers(places, user_files, compiler.search_folders)
@@ -181,14 +179,11 @@ def _add_places_of_headers(places, files, chain):
 
 
 def _add_places_of_tested_headers(places, user_files, search_folders):
-    """Adds the places of the headers that the user's files test with __has_include.
-
-    It adds those of includes with "../" as well.
-    """
+    """Adds the places of the headers that the user's files test with __has_include."""
     for path in user_files:
         for name in dict.fromkeys(TESTED.findall(read_text(path))):
             for folder in [os.path.dirname(path), *search_folders]:
-                places.add(plain_path(os.path.join(folder, name)))
+                places.add(os.path.join(folder, name))
 
 
 def user_file_filter(roots, tools=()):
