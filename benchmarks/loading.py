@@ -99,8 +99,8 @@ def loads(source, device, quick):
             compare(calls, 1, subject)
             for name, edit in edits.items():
                 more = {"alone": bare} if name == "kernel" else {}
-                about["question"] = f"{name} edit, same process"
-                yield compare({**calls, **more}, rounds, subject, edit, **about)
+                question = f"{name} edit, same process"
+                yield compare({**calls, **more}, rounds, subject, edit, **about, question=question)
     yield cold(source, device, 2 if quick else 16, 1 if quick else 3)
 
 

@@ -24,8 +24,7 @@ EDITS = ((AS_DOUBLE, AS_FLOAT), (AS_FLOAT, WRONG))
 
 def main():
     if why_no_cuda() or not torch.cuda.is_available():
-        why_not = why_no_cuda() or "PyTorch finds no CUDA GPU on this machine"
-        raise SystemExit(f"live_edit needs a GPU and nvcc: {why_not}")
+        raise SystemExit("live_edit needs a GPU and nvcc: run `python -m jit_loader doctor`")
     x = torch.randn(1 << 24, device="cuda")
     COPY.parent.mkdir(parents=True, exist_ok=True)
     COPY.write_text(SOURCE.read_text())

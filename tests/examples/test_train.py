@@ -28,6 +28,15 @@ def test_every_loss_is_right_at_extreme_sizes(call_example, capsys, arguments):
     assert "every loss is the first one" in capsys.readouterr().out
 
 
+def test_a_wrong_loss_is_found(import_example):
+    train_add2 = import_example("train_add2")
+    losses = 100 * train_add2.DECAY ** torch.arange(10, dtype=torch.float64)
+    for epoch, wrong in ((7, 1.0001), (5, float("nan"))):
+        assert train_add2.first_wrong_epoch(losses[: epoch + 1], n=8) is None
+        losses[epoch] *= wrong
+        assert train_add2.first_wrong_epoch(losses, n=8) == epoch
+
+
 @pytest.mark.parametrize(
     ("command", "message"),
     [
@@ -35,9 +44,7 @@ def test_every_loss_is_right_at_extreme_sizes(call_example, capsys, arguments):
         ("train_lltm --length 6 --epochs 1", "the loss should be at most 0.1"),
     ],
 )
-def test_a_wrong_loss_ends_with_status_1(
-    command, message, import_example, call_example, monkeypatch
-):
+def test_a_wrong_loss_is_status_1(command, message, import_example, call_example, monkeypatch):
     constant = lambda model, epochs: torch.ones(epochs + 1).double()  # noqa: E731
     monkeypatch.setattr(import_example("train_add2"), "train", constant)
     with pytest.raises(SystemExit) as ended:
