@@ -1,6 +1,5 @@
 """Edits within kernels of ops and of extensions, and the first result of the edited kernel."""
 
-import contextlib
 import secrets
 import shutil
 import time
@@ -79,11 +78,6 @@ class EditedExtension:
         if way == "torch":
             arguments, variables = self._torchs_call()
         return Worker("live", {"way": way, **arguments}, variables)
-
-    def in_new_process(self):
-        with contextlib.closing(self.worker()) as worker:
-            worker.wait_until_ready()
-            return worker.load()
 
     def notebook(self):
         return Notebook(self.folder, self.environment, CELL.format(arguments=self.arguments))

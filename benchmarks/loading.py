@@ -8,9 +8,9 @@ it is installed. It is loaded from the cache, after an edit of the kernel, after
 header that only the kernel includes, and by 16 processes that start together with nothing built. A
 new process has imported torch before it is timed; all other imports of a load count. "Just built"
 is the first load after another process has built: the files are then younger than 2 s. A loader
-that returns a module of older code is listed as stale and has no time. "alone" runs nvcc's and the
-linker's commands for the edited kernel, which leave out the C++ frontend as ours do. Ours may be
-faster, because it runs nvcc's two halves in parallel (_jit_loader/cuda/halves.py) and links stubs
+that returns a module of older code is listed as stale and has no time. "alone" runs PyTorch's
+commands that compile the edited kernel and link. Ours may be faster, because it leaves out the C++
+frontend, runs nvcc's two halves in parallel (_jit_loader/cuda/halves.py) and links stubs
 (build/pytorch/libraries.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
@@ -19,15 +19,17 @@ live: a load_op of this project's ops, or a load of an extension of one .cu file
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
 of that kernel, in one process. "notebook" is a cell of a Jupyter kernel, "new process" one that has
 imported torch. All have started CUDA, and in watch mode its start is not counted. "directly after
-the first build": while its code is compared in the background, once. A GPU is needed. For each four
-cores one extension is measured at a time: PyTorch's builds take minutes.
+the first build": while its code is compared in the background, once. A GPU is needed. Extensions
+are measured one after the other on an idle machine, but their builds by nvcc run in parallel, and
+so do the rounds beside PyTorch's load: they take minutes.
 """
 
 import contextlib
 import functools
+import itertools
 import tempfile
 import time
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -42,7 +44,7 @@ from benchmarks.watch import LiveScript
 
 SOURCES = ("plain", "light", "extension")
 EDITS = 5  # of each kind
-LIVE_ROUNDS, SLOW_ROUNDS = 10, 3  # PyTorch's builds take a minute
+LIVE_ROUNDS, SLOW_ROUNDS = 20, 3  # PyTorch's builds take a minute
 
 
 def starters(subject, count=1):
@@ -81,7 +83,8 @@ def loads(source, device, quick):
     rounds, about = 1 if quick else EDITS, {"source": source, "built_for": device}
     with tempfile.TemporaryDirectory() as folder:
         subject = Subject(folder, source, device)
-        bare = subject.bare_commands(built(subject, quick)["ours"]["path"])
+        built(subject, quick)
+        bare = subject.bare_commands()
 
         def new(question, rounds, **options):
             return in_new_processes(subject, rounds, **options, **about, question=question)
@@ -139,36 +142,38 @@ def closure(headers, quick):
 
 
 def live_edit(name, quick):
-    """Yields the results of edits within a kernel: in other programs, beside PyTorch, watched."""
+    """Yields the results of edits within a kernel: soon after a build, in programs, by PyTorch."""
     rounds, warm_up = (1, 0) if quick else (LIVE_ROUNDS, 1)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         op = edited(folder, name)
-        ask = functools.partial(compare, subject=op, built_for="cuda")
-        question = "kernel body edit to its first result, {}: " + name
+
+        def ask(where, calls, rounds, warm_up=0):
+            question = f"kernel body edit to its first result, {where}: {name}"
+            about = {"built_for": "cuda", "question": question}
+            return compare(calls, rounds, op, op.edit_kernel, warm_up, **about)
+
         workers = {way: op.worker(way) for way in WAYS}
         for worker in workers.values():
             stack.callback(worker.close)
             worker.wait_until_ready()
             worker.ask()
         calls = {way: worker.load for way, worker in workers.items()}
-        calls["alone"] = op.bare_commands(workers["ours"].answer()["path"])
-        soon = question.format("directly after the first build")
-        yield ask({"ours": calls["ours"]}, 1, edit=op.edit_kernel, question=soon)
+        workers["ours"].answer()
+        soon = ask("directly after the first build", {"ours": calls["ours"]}, 1)
         workers["torch"].answer()
         notebook = op.notebook()
         stack.callback(notebook.close)
         notebook.load()
-        ours = {"ours": calls["ours"], "new process": op.in_new_process, "notebook": notebook.load}
-        edits = {"edit": op.edit_kernel, "warm_up": warm_up}
-        yield ask(ours, rounds, **edits, question=question.format("other programs"))
-        slow = {"rounds": 1 if quick else SLOW_ROUNDS, "edit": op.edit_kernel}
-        yield ask(calls, **slow, question=question.format("same process"))
-        script = LiveScript(op)
-        stack.callback(script.close)
-        script.start()
-        script.load()
-        watch = {"watch": script.load}
-        yield ask(watch, rounds, **edits, question=question.format("watch mode"))
+        yield soon
+        with ready_workers({"new": [op.worker] * (rounds + warm_up)}) as started:
+            new = {"new process": lambda: started["new"].pop().load(), "notebook": notebook.load}
+            yield ask("other programs", {"ours": calls["ours"], **new}, rounds, warm_up)
+        with contextlib.closing(LiveScript(op)) as script:
+            script.start()
+            script.load()
+            yield ask("watch mode", {"watch": script.load}, rounds, warm_up)
+        calls["alone"] = op.bare_commands()
+        yield ask("same process", calls, 1 if quick else SLOW_ROUNDS)
 
 
 def measure_loads(options, device):
@@ -192,16 +197,15 @@ def measure_live(options, device):
     if not torch.cuda.is_available():
         report.progress("live: PyTorch finds no CUDA GPU on this machine")
         return
-    results, names = [], [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
-    with ThreadPoolExecutor(max(1, parallel_jobs() // 4)) as threads:
-        measured = [threads.submit(list, live_edit(name, options.quick)) for name in names]
-        try:
-            for found in map(Future.result, as_completed(measured)):
-                results = sorted([*results, *found], key=lambda result: result["question"])
-                report.progress(found[0]["question"])
-                report.save("loading_live", "cuda", options, results)  # the next one may fail
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
+    names = [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
+    edits = [live_edit(name, options.quick) for name in names]
+    with ThreadPoolExecutor(max(1, parallel_jobs() // 2)) as threads:
+        results = [*threads.map(next, edits)]
+        alone = ([next(edit), next(edit)] for edit in edits)
+        for found in itertools.chain(alone, threads.map(list, edits)):
+            results = sorted([*results, *found], key=lambda result: result["question"])
+            report.progress(found[-1]["question"])
+            report.save("loading_live", "cuda", options, results)  # the next one may fail
     report.show("from the save of a kernel to its first result", results)
 
 

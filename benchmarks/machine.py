@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import time
+from pathlib import Path
 
 import torch
 
@@ -51,6 +52,7 @@ def describe(loop_before):
         "threads": torch.get_num_threads(),
         "gpus": [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())],
         "driver": _line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]),
+        "commit": _line(["git", "-C", Path(__file__).parent, "describe", "--always", "--dirty"]),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "python": platform.python_version(),

@@ -2,7 +2,6 @@
 
 import contextlib
 import importlib.util
-import itertools
 import os
 import re
 import secrets
@@ -15,9 +14,7 @@ from pathlib import Path
 import torch
 
 from _jit_loader.build.ninja import ninja_path
-from _jit_loader.build.pytorch import libraries
 from _jit_loader.build.pytorch.libraries import link_missing_names
-from _jit_loader.cuda.halves import COMMAND
 from _jit_loader.key.toolchain import cuda_home
 from benchmarks import report, timing
 from benchmarks.worker import ROOT, Worker, environment
@@ -30,13 +27,6 @@ def ways_of(source):
     """Returns the ways to load a source: tvm_ffi (apache-tvm-ffi) too, if it is installed."""
     has_tvm_ffi = source == "light" and importlib.util.find_spec("tvm_ffi")
     return (*WAYS, "tvm_ffi") if has_tvm_ffi else WAYS
-
-
-def without_halves(command):
-    """Returns nvcc's own command for one with which the loader runs its halves in parallel."""
-    if command[1 : 1 + len(COMMAND)] != COMMAND:
-        return command
-    return list(itertools.dropwhile(lambda w: w.startswith("--"), command[1 + len(COMMAND) :]))
 
 
 class Subject:
@@ -133,16 +123,14 @@ class Subject:
         )
         return {**files, "build_directory": str(folder)}
 
-    def bare_commands(self, path):
-        """Returns a function that runs the commands that compile the kernel and link."""
+    def bare_commands(self):
+        """Returns a function that runs PyTorch's commands that compile the kernel and link."""
         folder = self.folder / "bare"
-        shutil.copytree(Path(path).parent, folder, symlinks=True)
+        shutil.copytree(self.folder / "theirs", folder, symlinks=True)
         ask = [ninja_path(), "-t", "commands"]
         said = subprocess.run(ask, cwd=folder, capture_output=True, text=True, check=True).stdout
         *compilations, link = map(shlex.split, said.splitlines())
-        compile_kernel = next(words for words in compilations if self.sources[-1] in words)
-        ours = {f"-L{libraries.STUBS_FOLDER}", libraries.KEEP_ALL, libraries.KEEP_AS_BEFORE}
-        commands = [without_halves(compile_kernel), [w for w in link if w not in ours]]
+        commands = [next(words for words in compilations if self.sources[-1] in words), link]
 
         def run():
             started = time.perf_counter()
@@ -164,13 +152,13 @@ class Project:
 
 
 def compare(calls, rounds, subject, edit=None, warm_up=0, **about):
-    """Returns the result of loading a subject in several interleaved ways, with an edit per round.
+    """Returns the result of loading a subject in several interleaved ways, each after an edit.
 
     calls is {way: function that loads}. Ways that returned older code are listed as stale.
     """
     samples, stale = {way: [] for way in calls}, set()
-    for position, (way, counts) in enumerate(timing.turns(calls, rounds, warm_up)):
-        if edit is not None and position % len(calls) == 0:
+    for way, counts in timing.turns(calls, rounds, warm_up):
+        if edit is not None:
             edit()
         answer = calls[way]()
         if answer["value"] != subject.value:

@@ -65,7 +65,8 @@ class Run:
         about, date = self["machine"], self["date"][:16].replace("T", " ")
         loops = ", ".join(f"{loop:.0f}" for loop in about.get("python_loops_ms") or ())
         where = self["benchmark"], self.on, about["cpu"]
-        return [*where, date, about["torch"], about["cuda"] or "", about["cxx"], loops]
+        commit = about.get("commit") or ""  # older runs have none
+        return [*where, date, commit, about["torch"], about["cuda"] or "", about["cxx"], loops]
 
 
 def read(folder):
@@ -508,13 +509,15 @@ RUNS = """\
 # Runs
 
 Written by `python -m benchmarks.tables`: the runs of the JSON files in this folder. The machines
-are virtual and have other users. loop: the milliseconds of a fixed Python loop before and after the
-run. Where the two differ by more than 20%, compare times within a row only: its ways took turns.
+are virtual and have other users. commit: of this repository; older runs did not record it. loop:
+the milliseconds of a fixed Python loop before and after the run. Where the two differ by more than
+20%, compare times within a row only: its ways took turns.
 """
 
 
 def runs_page(by_device):
-    columns = ["benchmark", "on", "processor", "end, in UTC", "PyTorch", "CUDA", "compiler", "loop"]
+    about = ["benchmark", "on", "processor", "end, in UTC", "commit"]
+    columns = [*about, "PyTorch", "CUDA", "compiler", "loop"]
     rows = [run.about for runs in by_device.values() for run in runs.values()]
     return "\n".join([RUNS, *markdown(columns, sorted(rows))]) + "\n"
 

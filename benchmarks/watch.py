@@ -9,7 +9,7 @@ line after the import of the wrapper runs:
     watch  `python -m jit_loader watch script.py`, which keeps running
     ours   `python script.py` with jit_loader.load
     torch  `python script.py` with torch.utils.cpp_extension.load
-    alone  the commands that compile the kernel and link, without Python
+    alone  PyTorch's commands that compile the kernel and link, without Python
 
 A run in watch mode is a fork of a process that has imported PyTorch; "ours" and "torch" start a new
 interpreter, which imports it again. A way that runs older code is listed as stale and has no time.
@@ -36,7 +36,7 @@ SCRIPT = """\
 import time
 import torch
 from wrapper import module
-print("first line", module.value(), time.time(), module.__file__, flush=True)
+print("first line", module.value(), time.time(), flush=True)
 """
 # Each run starts CUDA again: not counted, as in the other ways.
 LIVE_SCRIPT = """\
@@ -47,7 +47,7 @@ torch.zeros(1, device="cuda")
 cuda_seconds = time.time() - started
 from benchmarks.worker import live
 launched = live("ours", **{arguments})
-print("first line", launched.result, time.time() - cuda_seconds, launched.__file__, flush=True)
+print("first line", launched.result, time.time() - cuda_seconds, flush=True)
 launched.value()
 """
 WRAPPER = """\
@@ -66,7 +66,7 @@ class Script(Subject):
         self.way = way
         self._process = None
         module, arguments = "jit_loader", {"name": "extension", "sources": self.sources}
-        if way == "torch":
+        if way in ("torch", "alone"):
             module = "torch.utils.cpp_extension"
             arguments["build_directory"] = str(self._torch_folder)
             arguments["extra_ldflags"] = self._torch_flags
@@ -89,11 +89,11 @@ class Script(Subject):
 
     def wait_until_ready(self):
         """Waits until the first run has printed the script's first line."""
-        value, _, path = self._first_line()
+        value, _ = self._first_line()
         if value != self.value:
             raise SystemExit(f"{self.way}: the first run shows {value}, not {self.value}")
         if self.way == "alone":
-            self._bare = self.bare_commands(path)
+            self._bare = self.bare_commands()
 
     def time_edit(self):
         """Saves an edit; returns {"value", "seconds"} of the script's first line."""
@@ -103,7 +103,7 @@ class Script(Subject):
             return self._bare()
         if self.way != "watch":
             self.start()
-        value, at, _ = self._first_line()
+        value, at = self._first_line()
         return {"value": value, "seconds": at - started}
 
     def close(self):
@@ -114,8 +114,8 @@ class Script(Subject):
     def _first_line(self):
         for line in self._process.stdout:
             if line.startswith("first line "):
-                _, _, value, at, path = line.split()
-                return int(value), float(at), path
+                value, at = line.split()[2:]
+                return int(value), float(at)
         raise SystemExit(f"{self.way}: the script did not reach its first line")
 
 
@@ -130,7 +130,7 @@ class LiveScript(Script):
         (self.folder / "script.py").write_text(LIVE_SCRIPT.format(arguments=op.arguments))
 
     def load(self):
-        value, at, _ = self._first_line()
+        value, at = self._first_line()
         time.sleep(SETTLING_SECONDS)
         return {"value": value, "seconds": at - self._op.saved}
 
