@@ -4,8 +4,7 @@ import os
 import tempfile
 
 from _jit_loader import this_process
-from _jit_loader.build import record
-from _jit_loader.build.byproducts import make_helper, start_self_check, update_compile_commands
+from _jit_loader.build import byproducts, record
 from _jit_loader.build.checks import check_request, check_tools, why_built
 from _jit_loader.build.inputs.records import InputsChanged, query_compilers
 from _jit_loader.build.job import Job, Others, failed, new_folder, publish, remove_leftovers
@@ -81,11 +80,12 @@ def _attempt(job):
     headers, line = Headers(job, missing), BuildLine(request.title, missing)
     job.clock.start()
     with Workers() as workers, Compilation(job, missing, headers) as compilation:
-        side_jobs = [
-            workers.submit(update_compile_commands, request, job.ninja_file),
-            workers.submit(make_helper, STATS_EQUAL, job.digests),
-        ]
         compilers = workers.submit(query_compilers, job.ninja_file, missing, job.digests)
+        side_jobs = [
+            workers.submit(byproducts.update_compile_commands, request, job.ninja_file),
+            workers.submit(byproducts.make_helper, STATS_EQUAL, job.digests),
+            workers.submit(byproducts.start_reading_headers, job, missing, compilers),
+        ]
         line.start(why_built(job.builds, job.digests))
         recordings = {}
         for steps in compilation.runs():
@@ -115,7 +115,7 @@ def _attempt(job):
         line.end()
     headers.make_missing()
     if any("nvcc" in each for each in records.values()):
-        start_self_check(job)
+        byproducts.start_self_check(job)
     return this
 
 

@@ -19,6 +19,7 @@ from _jit_loader.system.pool import call_in_background
 from _jit_loader.system.processes import run
 
 COMPILE_COMMANDS = "compile_commands.json"
+READ_HEADERS = "_jit_loader.live.self_check:read_headers"
 SELF_CHECK = "_jit_loader.live.self_check:self_check"
 
 
@@ -68,12 +69,29 @@ def can_be_live():
     return os.environ.get("JIT_LOADER_LIVE") != "0" and bool(this_machine().architectures)
 
 
+def start_reading_headers(job, outputs, compilers):
+    """Starts a process that reads the headers of CUDA sources while nvcc compiles them.
+
+    compilers: a future of records.query_compilers.
+    """
+    found, ninja_file = [], job.ninja_file
+    for output in filter(ninja_file.is_cuda, outputs):
+        tools = compilers.result()[output].tools
+        found.append([ninja_file.compilations[output], ninja_file.command(output), tools])
+    if found:
+        _start(READ_HEADERS, job.request.project, found)
+
+
 def start_self_check(job):
-    """Starts a process that outlives this one and finds which sources can have live edits."""
+    """Starts a process that finds which sources can have live edits."""
+    _start(SELF_CHECK, job.folder, job.request.project)
+
+
+def _start(function, *arguments):
+    """Calls a function for live edits in a low-priority process that outlives this one."""
     if can_be_live():
-        arguments = [job.folder, job.request.project]
         with contextlib.suppress(OSError):  # no Python, or no further process
-            call_in_background(SELF_CHECK, arguments, 19, detached=True)
+            call_in_background(function, arguments, 19, detached=True)
 
 
 def make_helper(source, digests):

@@ -84,7 +84,7 @@ def compile_edit(source, launched):
         ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
     """
     removed = source.answer["removed"]
-    program, code = _program(source.inputs, removed)
+    program, code = program_of(source.inputs, removed)
     if _SLOW.search(code.text()):
         program = keep_headers(program._replace(source=_text(code, removed)))
     kernels = source.inputs.kernels
@@ -151,8 +151,8 @@ def compile_device(inputs, kernels):
         NvrtcError: the code does not compile.
         ToolMissing: there is no NVRTC.
     """
-    removed = without_errors(*_program(inputs, []), [], list(map(readable, kernels)))
-    return _compile(*_program(inputs, removed), kernels, removed)
+    removed = without_errors(*program_of(inputs, []), [], list(map(readable, kernels)))
+    return _compile(*program_of(inputs, removed), kernels, removed)
 
 
 def _compile(program, code, kernels, removed, options=()):
@@ -183,7 +183,7 @@ def _text(code, removed):
     return "".join([*re.findall("#include .*\n", head), lines, text[len(head) :]])
 
 
-def _program(inputs, removed):
+def program_of(inputs, removed):
     """Returns (the Program without its source, its DeviceText).
 
     removed: the keys of declarations whose headers NVRTC does not need.

@@ -16,12 +16,12 @@ from _jit_loader.live.compare_cubins import version_of
 from _jit_loader.live.edit import Inputs, NotLive
 from _jit_loader.live.program import (
     _compile,
-    _program,
     _text,
     compile_device,
     keep_headers,
     nvrtc_options,
     precompile,
+    program_of,
 )
 from tests.support.extension import program
 from tests.support.nvrtc import needs_nvrtc
@@ -142,7 +142,7 @@ def test_includes_precede_line_numbers(tmp_path):
     text = "#include <cub/cub.cuh>\n\n#include <cooperative_groups.h>\n__global__ void k() {}\n"
     (tmp_path / "a.cu").write_text(text)
     path = f"{tmp_path}/a.cu"
-    _, code = _program(Inputs(path, {path: text}, command(tmp_path), ()), [])
+    _, code = program_of(Inputs(path, {path: text}, command(tmp_path), ()), [])
     assert _text(code, []).startswith(f'{text[:23]}{text[24:56]}#line 4 "{path}"\n__global__')
 
 
@@ -367,7 +367,7 @@ def test_removals_can_be_stored(tmp_path):
     inputs = Inputs(source, {source: text}, command(tmp_path), ["_Z1fPf"])
     first, removed = compile_device(inputs, inputs.kernels)
     assert removed
-    assert _compile(*_program(inputs, removed), inputs.kernels, removed) == (first, removed)
+    assert _compile(*program_of(inputs, removed), inputs.kernels, removed) == (first, removed)
 
 
 @pytest.mark.slow
@@ -418,7 +418,7 @@ std::vector<at::Tensor> g(at::Tensor x) {
     flags = [word for folder in folders for word in ("-isystem", folder)]
     words = ["-std=c++20" if word == "-std=c++17" else word for word in command(tmp_path, *flags)]
     inputs = Inputs(source, {source: text}, words, ["_Z1fIN3c104HalfEEvPT_"])
-    program, code = _program(inputs, [])
+    program, code = program_of(inputs, [])
     program = program._replace(source=code.text())
     code, names = nvrtc.compile_program(program, ["f<float>", "f<c10::Half>"])
     assert names["f<float>"].startswith("_Z1fIfEv")

@@ -12,6 +12,7 @@ from _jit_loader.build.record import TEXTS
 from _jit_loader.cache.files import read_checked, write_checked
 from _jit_loader.cache.store import RECORD
 from _jit_loader.commands import main
+from _jit_loader.cuda import preprocess
 from _jit_loader.key.machine import Machine
 from _jit_loader.live import self_check
 from _jit_loader.live.edit import LIVE
@@ -154,13 +155,30 @@ def test_an_edit_knows_what_nvrtc_cannot_compile(build):
 def test_a_new_build_is_checked_if_edits_can_be_live(
     build, monkeypatch, architectures, live, times
 ):
+    started = calls_in_background(monkeypatch, architectures, live)
+    new = build_again()
+    assert new != build
+    assert started == times * [(byproducts.SELF_CHECK, (str(new), str(Path.cwd())), 19)]
+
+
+def calls_in_background(monkeypatch, architectures=("9.0",), live="1"):
+    """Returns a list to which the calls are added instead of being made."""
     started = []
     monkeypatch.setattr(byproducts, "this_machine", lambda: Machine("", architectures))
     monkeypatch.setattr(byproducts, "call_in_background", lambda *call, **_: started.append(call))
     monkeypatch.setenv("JIT_LOADER_LIVE", live)
-    new = build_again()
-    assert new != build
-    assert started == times * [(byproducts.SELF_CHECK, [str(new), str(Path.cwd())], 19)]
+    return started
+
+
+def test_headers_are_read_while_nvcc_compiles(build, monkeypatch):
+    started = calls_in_background(monkeypatch)
+    jit_loader.load_op("answer", extra_cuda_cflags=["-DNEW"], project=str(Path.cwd()))
+    (name, sources, _), (_, checked, _) = started
+    assert name == byproducts.READ_HEADERS
+    self_check.read_headers(*sources)
+    preprocess._preprocess.cache_clear()
+    monkeypatch.setattr(preprocess, "_read_headers", None)
+    assert self_check.self_check(*checked)[SOURCE]["reason"] is None
 
 
 @pytest.mark.gpu
