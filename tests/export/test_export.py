@@ -11,6 +11,7 @@ import pytest
 import jit_loader
 from _jit_loader.cache import FORMAT
 from _jit_loader.commands import main
+from _jit_loader.export.folder import COMPILING
 from _jit_loader.key import digests, toolchain
 from tests.support.extension import binding, program, write
 
@@ -44,7 +45,8 @@ def made(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(project)
         patch.setenv("JIT_LOADER_CACHE", str(cache))
-        patch.delenv("CXX", raising=False)
+        for name in COMPILING:
+            patch.delenv(name, raising=False)
         patch.setenv("CC", "gcc")  # a compiler setting, which the nodes do not have
         assert main(["export", "one", "two", "--out", str(out), *arch]) == 0
     return project, out, cache
@@ -63,8 +65,8 @@ def node(made, python, tmp_path):
 
     def run(script, before="", **environment):
         environment = {
+            **dict.fromkeys(COMPILING, ""),  # this machine's
             "PATH": str(linker.parent),
-            "CC": "",
             "JIT_LOADER_CACHE": str(tmp_path / "cache"),
             "JIT_LOADER_READONLY_CACHES": str(export),
             **environment,
@@ -77,7 +79,6 @@ def node(made, python, tmp_path):
 
 
 OLDEST = (
-    "import os; os.environ.pop('CXX', None)\n"  # this machine's compiler
     "from _jit_loader.key import machine; machine.this_machine = lambda: machine.Machine('', [])"
 )
 USE = "import jit_loader, bindings.two as t; print(t.both, jit_loader.loaded('two').path)"
