@@ -25,7 +25,6 @@ print(json.dumps(seconds))
 # The shapes of forward's arguments.
 SHAPES = {
     "add2": [(1024,), (1024,)],
-    "sigmoid": [(1024,)],
     "trilinear_interpolation": [(16, 8, 64), (16, 3)],
     "public_float": [(1024,)],
     "public_accessor": [(1024,)],
