@@ -29,14 +29,20 @@ def read_headers(project, sources):
 
     It takes 10 s with PyTorch's. sources: [(path, the words of nvcc's command, nvcc's tools)].
     """
-    for source, command, tools in sources:
-        with contextlib.suppress(Exception):  # an edit would raise it as well
-            texts = {source: read_bytes(source).decode()}
-            headers = preprocess(source, texts, command, None).headers
-            of_user = filter(user_file_filter(Roots(project), tools), headers)
-            texts |= {path: read_bytes(path).decode() for path in of_user}
-            host_code(source, texts, command)
-            program_of(Inputs(source, texts, command, set()), [])
+    with _turn("headers"):
+        for source, command, tools in sources:
+            with contextlib.suppress(Exception):  # an edit would raise it as well
+                texts = {source: read_bytes(source).decode()}
+                headers = preprocess(source, texts, command, None).headers
+                of_user = filter(user_file_filter(Roots(project), tools), headers)
+                texts |= {path: read_bytes(path).decode() for path in of_user}
+                host_code(source, texts, command)
+                program_of(Inputs(source, texts, command, set()), [])
+
+
+def _turn(title):
+    """Waits for the end of other builds and checks that nobody waits for; returns the lock."""
+    return build_lock(os.path.join(cache_folder(), "background"), title)
 
 
 def self_check(folder, project, host_objects=()):
@@ -50,8 +56,7 @@ def self_check(folder, project, host_objects=()):
     whether a live edit has run other code.
     """
     path = os.path.join(folder, LIVE)
-    # One process at a time.
-    with build_lock(os.path.join(cache_folder(), "background"), os.path.basename(folder)):
+    with _turn(os.path.basename(folder)):
         found = None if host_objects else read_checked(path)
         if found is None:
             found = _answers(folder, Roots(project), {os.path.basename(o): o for o in host_objects})
