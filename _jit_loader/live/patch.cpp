@@ -23,19 +23,19 @@ extern "C" {
 struct Kernels {
   void* nvrtc;    // from dlopen
   void* library;  // from dlopen; it depends on CUDA's runtime
+  void* loaded;   // code, once CUDA has loaded it
   const char* source;
   const char* path;
   const char* launched;  // the path of a file, which gets the names of kernels that were launched
+  const void* code;      // compiled before
   const char* const* header_texts;
   const char* const* header_names;
   const char* const* options;
-  void** const* handles;           // the static variables of the launches
-  const void* const* functions;    // by which host code names the kernels
   const char* const* names;        // those of the kernels in code, else null
   const char* const* expressions;  // C++ expressions that name the other kernels
+  void** const* handles;           // the static variables of the launches
+  const void* const* functions;    // by which host code names the kernels
   void** kernels;                  // what the launches use, once known
-  const void* code;                // compiled before
-  void* loaded;                    // code, once CUDA has loaded it
   int headers, option_count, count;
   Kernels* next;
 };

@@ -20,14 +20,11 @@ class _Kernels(ctypes.Structure):
 
 _STRINGS, _POINTERS = ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_void_p)
 _Kernels._fields_ = [
-    *((name, ctypes.c_void_p) for name in ("nvrtc", "library")),
-    *((name, ctypes.c_char_p) for name in ("source", "path", "launched")),
+    *((name, ctypes.c_void_p) for name in ("nvrtc", "library", "loaded")),
+    *((name, ctypes.c_char_p) for name in ("source", "path", "launched", "code")),
     *((name, _STRINGS) for name in ("header_texts", "header_names", "options")),
-    *((name, _POINTERS) for name in ("handles", "functions")),
     *((name, _STRINGS) for name in ("names", "expressions")),
-    ("kernels", _POINTERS),
-    ("code", ctypes.c_char_p),
-    ("loaded", ctypes.c_void_p),
+    *((name, _POINTERS) for name in ("handles", "functions", "kernels")),
     *((name, ctypes.c_int) for name in ("headers", "option_count", "count")),
     ("next", ctypes.POINTER(_Kernels)),
 ]
