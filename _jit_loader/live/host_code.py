@@ -142,13 +142,11 @@ class HostCode:
     def _shared_with_host(self):
         """Returns the set of those in of_device that may be declared for the host as well."""
         is_removed = self._removed()
-        for index in (each.name_index for each in self._marked):
-            if index is not None:
-                is_removed[index] = True
+        for index in {each.name_index for each in self._marked} - {None}:
+            is_removed[index] = True
         tokens = [t.text for t, removed in zip(self.all_tokens, is_removed) if not removed]
-        before = zip(["", "", *tokens], ["", *tokens])
-        named = {text for text, two in zip(tokens, before) if not _is_foreign(*two)}
-        named |= self._declared
+        triples = zip(["", "", *tokens], ["", *tokens], tokens)
+        named = self._declared | {word for a, b, word in triples if not _is_foreign(a, b)}
         return {each for each in self.of_device if _may_be_declared_for_host(each, named)}
 
 
