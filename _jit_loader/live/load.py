@@ -191,8 +191,7 @@ def _open(edit, builds, digests):
         this_process.open_build(path, *request.to_open)
     if request.build_directory:
         path = build_directory.put_build(request.build_directory, path)
-    library, launches = open_launches(path)
-    codes = _patched(edit, library, launches, codes, digests)
+    library, launches, codes = _patched(edit, path, codes, digests)
 
     def take_back():
         restore(library, digests)
@@ -202,21 +201,22 @@ def _open(edit, builds, digests):
     return LiveOp(edit, edit.build.library, launches, codes)
 
 
-def _patched(edit, library, launches, codes, digests):
-    """Patches a library; returns the DeviceCodes, with the kernels that the library has launched.
+def _patched(edit, path, codes, digests):
+    """Opens a library and patches it; returns (ctypes.CDLL, its Launches, the DeviceCodes).
 
-    codes: those that are compiled already, or None.
+    codes: the DeviceCodes, if they are compiled already. Those that are returned have the kernels
+    that the library has launched.
     """
+    library, launches = open_launches(path)
     while codes is None or not patch(library, launches, codes, digests):
         codes = [compile_edit(source, launches.launched()) for source in edit.sources]
-    return codes
+    return library, launches, codes
 
 
 def _open_copy(edit, builds, digests):
     """Returns the LiveOp of an edit in a copy of the library, which is deleted once it is open."""
     with private_folder(builds.folder) as folder:
         path = shutil.copy(edit.build.library, folder)
-        library, launches = open_launches(path)
-        codes = _patched(edit, library, launches, None, digests)
+        _, launches, codes = _patched(edit, path, None, digests)
         this_process.open_compiled(path, *builds.request.to_open)
     return LiveOp(edit, path, launches, codes)
