@@ -188,9 +188,8 @@ def _operations(code, constants):
     found, uses_shared, calls = Counter(), False, False
     moved = {number for (number,) in struct.iter_unpack("<I", constants)}
     for first, second in struct.iter_unpack("<QQ", code):
-        operation, number, mode = first & 0x1FF, None, None
-        if operation < _NO_NUMBERS and first >> 9 & 7 in _NUMBER:
-            number = first >> 32
+        operation, mode = first & 0x1FF, None
+        number = first >> 32 if operation < _NO_NUMBERS and first >> 9 & 7 in _NUMBER else None
         if operation in _MOVES or (operation in _MAY_MOVE and first >> 24 & 0xFF == _ZERO):
             moved.add(number)
             calls |= operation == _CALL
