@@ -123,9 +123,7 @@ def _included(name, text, lines):
 
 
 def _declared(text):
-    names = set()
-    for each in split(tokens_of(text)):
-        if each.words[0] in ("using", "typedef"):
-            names |= {each.words[1 if "=" in each.words else -1]}
-        names.add(each.name)
+    found = split(tokens_of(text))
+    aliases = [each.words for each in found if each.words[0] in ("using", "typedef")]
+    names = {each.name for each in found} | {words[1 if "=" in words else -1] for words in aliases}
     return {name for name in names - _TOO_COMMON if not name.startswith("operator")}
