@@ -34,10 +34,8 @@ _REAL = re.compile(
     r"|type_traits|limits|utility|tuple|array|numeric|bit|concepts|compare|initializer_list"
     r"|numbers|ratio|cfloat|float\.h|cstdint|cstddef|stddef\.h|bits/.*"
 )
-BUILT_IN = (  # NVRTC has the functions
-    *("cmath", "cstring", "cstdlib", "cstdio", "cassert"),
-    *("math.h", "string.h", "stdlib.h", "stdio.h", "assert.h"),
-)
+_OF_C = "math", "string", "stdlib", "stdio", "assert"  # NVRTC has the functions
+BUILT_IN = [*(f"c{name}" for name in _OF_C), *(f"{name}.h" for name in _OF_C)]
 _EMPTY = (
     *("stdint.h", "wchar.h", "time.h", "errno.h", "ctype.h", "limits.h", "sys/types.h", *BUILT_IN),
     *("features.h", "bits/os_defines.h", "climits", "iosfwd", "new", "ext/alloc_traits.h"),
@@ -56,9 +54,8 @@ _TRIGGERS = {
     "bits/stl_algo.h": {"clamp", "upper_bound", "minmax", "max_element", "min_element", "sort"}
     | {"initializer_list"},  # std::max of one
 }
-_CUB = ["block/block_reduce", "block/block_scan", "block/block_load", "block/block_store"]
-_CUB += ["block/block_radix_sort", "block/block_exchange", "block/block_shuffle"]
-_CUB += ["warp/warp_reduce", "warp/warp_scan"]
+_OF_BLOCKS = "reduce", "scan", "load", "store", "radix_sort", "exchange", "shuffle"
+_CUB = [*(f"block/block_{name}" for name in _OF_BLOCKS), "warp/warp_reduce", "warp/warp_scan"]
 # {header: [(regular expression, replacement)]}: what they have for other compilers.
 _WITHOUT_LIBSTDCXX = [(r"_CCCL_COMPILER\(NVRTC\)", "!defined(__GLIBCXX__)")]
 _TYPES_OF_NVRTC = [(r"^typedef [^;\n]*u?int(?:\d+|ptr)_t;", "#include <stdint.h>")]
@@ -121,11 +118,8 @@ def with_headers(program, names, paths, words, more=""):
 
 def _folders_of_cuda(paths):
     """Returns the folders of CUDA's headers: those of nvcc if paths has its headers."""
-    runtime = next((path for path in paths if path.endswith("/cuda_runtime.h")), None)
-    if runtime is None:
-        return cuda_headers()
-    folder = os.path.dirname(runtime)
-    return [folder, os.path.join(folder, "cccl")]
+    folder = next((os.path.dirname(p) for p in paths if p.endswith("/cuda_runtime.h")), None)
+    return [folder, os.path.join(folder, "cccl")] if folder else cuda_headers()
 
 
 @functools.lru_cache
