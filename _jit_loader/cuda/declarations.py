@@ -19,6 +19,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE | re.DOTALL | re.MULTILINE,
 )
+_NAME = re.compile(r"[^\W\d][\w$]*")
 _OPEN, _CLOSE = {"(": ")", "[": "]", "{": "}"}, (")", "]", "}")
 _ACCESS = ("public", "private", "protected")
 CLASSES = {"struct", "class", "union", "enum"}
@@ -84,8 +85,7 @@ class Declaration:
 
 def tokens_of(text):
     """Returns the tokens of preprocessed text, as a list."""
-    matches = (match for match in _TOKEN.finditer(text) if match.lastgroup)
-    return [Token(match.lastgroup, match[0], match.start(), match.end()) for match in matches]
+    return [Token(m.lastgroup, m[0], *m.span()) for m in _TOKEN.finditer(text) if m.lastgroup]
 
 
 def split(tokens):
@@ -192,7 +192,7 @@ class _Splitter:
         end, before = self._closers[index], this.last_word
         is_class = this.is_of_class and not this.has_parameters and not this.is_assigned
         # Of a member, in a constructor's list.
-        is_initializer = ":" in this.words and (before == "<>" or _is_name(before))
+        is_initializer = ":" in this.words and (before == "<>" or _NAME.fullmatch(before))
         if is_class or this.has_parameters:
             this.head_end = this.head_end or index
         if is_class and "enum" not in this.words:
@@ -231,9 +231,9 @@ class _Splitter:
     def _class_name(self, this):
         """Returns the name of a class whose members begin now."""
         keyword = next(n for n, word in enumerate(this.words) if word in CLASSES)
-        words = [word for word in this.words[keyword + 1 :] if word != "__attribute__"]
+        words = [w for w in this.words[keyword + 1 :] if w not in ("__attribute__", "final")]
         stop = words.index(":") if ":" in words else len(words)
-        names = [word for word in words[:stop] if _is_name(word) and word not in ("final", "class")]
+        names = list(filter(_NAME.fullmatch, words[:stop]))
         return names[-1] if names else ""
 
     def _skip_angles(self, index):
@@ -250,10 +250,6 @@ class _Splitter:
                 return index
             index += 1
         raise NotUnderstood("a < of a template without >")
-
-
-def _is_name(text):
-    return re.fullmatch(r"[^\W\d][\w$]*", text) is not None
 
 
 def _match(tokens):
