@@ -172,18 +172,14 @@ def _run_halves(commands):
 
 def _report(commands):
     """Prints what nvcc would print, up to the first command that failed; returns its exit code."""
-    text, code = "".join(f"{line}\n" for line in commands.said).encode(), 0
+    text = "".join(f"{line}\n" for line in commands.said).encode()
     for step in commands.steps:
-        if step.process is None or step.process.returncode < 0:  # killed, if the host's half failed
-            code = -1
-            continue
-        text += step.output
-        code = step.process.returncode
-        if code != 0:
-            if b"error" not in step.output.lower():
-                raise Unexpected
+        code = -1 if step.process is None else step.process.returncode
+        if code >= 0:  # below it was killed, perhaps because the host's half failed
+            text += step.output
+        if code > 0:
             break
-    if code < 0:
+    if code < 0 or (code > 0 and b"error" not in step.output.lower()):
         raise Unexpected
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
