@@ -124,20 +124,15 @@ class Commands:
             # Always the same for a path: see live/host_code.py.
             file.write(f"_{zlib.crc32(path):08x}{zlib.adler32(path):08x}")
 
-    def list_dependencies(self, output):
-        """Adds flags with which the preprocessors write the depfiles; returns their paths."""
-        paths = []
-        for step in self.steps:
-            if step.name.startswith("preprocess"):
-                paths.append(f"{output}.d.{len(paths)}")
-                step.command += f" -MD -MF '{paths[-1]}' -MT '{output}'"
-        return paths
-
 
 def run(commands, source, output, in_turn):
     """Compiles; returns the exit code. Raises Unexpected if nvcc itself has to run."""
     commands.write_id(source)
-    depfiles = commands.list_dependencies(output)
+    depfiles = []  # the preprocessors write them
+    for step in commands.steps:
+        if step.name.startswith("preprocess"):
+            depfiles.append(f"{output}.d.{len(depfiles)}")
+            step.command += f" -MD -MF '{depfiles[-1]}' -MT '{output}'"
     if in_turn:
         all(step.run() for step in commands.steps)
     elif _run_halves(commands) and commands.of("fatbinary").run():
