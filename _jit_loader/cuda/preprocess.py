@@ -186,9 +186,8 @@ def _read_headers(record, mirror, source, paths, command, architecture):
     words, with_headers, without = _preprocessor(command, source, architecture), [], []
     for word in words:
         if word.startswith("-I"):
-            of_user = word[2:].lstrip("/")
-            with_headers += [f"-I{os.path.join(mirror, of_user)}", word]
-            without.append(f"-I{os.path.join('<mirror>', of_user)}")
+            without.append(f"-I<mirror>/{word[2:].lstrip('/')}")
+            with_headers += [without[-1].replace("<mirror>", mirror), word]
         elif word in ("-isystem", "-include"):
             with_headers += [word, next(words)]
         else:
