@@ -102,8 +102,7 @@ def _kernels(library, launches, code, following):
 
 def _make_writable(address):
     """Makes a page writable: a library that is linked with -z now has read-only pointers."""
-    page = address - address % mmap.PAGESIZE
-    protection = mmap.PROT_READ | mmap.PROT_WRITE
+    page = ctypes.c_void_p(address - address % mmap.PAGESIZE)
     size = ctypes.c_size_t(mmap.PAGESIZE)
-    if ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), size, protection) != 0:
+    if ctypes.CDLL(None).mprotect(page, size, mmap.PROT_READ | mmap.PROT_WRITE) != 0:
         raise NotLive("the library's pointers to functions cannot be changed")
