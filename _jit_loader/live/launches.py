@@ -19,10 +19,9 @@ GET_KERNEL = "__cudaGetKernel"
 REPLACED = {
     *(GET_KERNEL, "cudaFuncSetAttribute", "cudaFuncGetAttributes"),
     *("cudaLaunchKernel", "cudaLaunchKernelExC", "cudaLaunchCooperativeKernel"),
-    "cudaOccupancyMaxActiveBlocksPerMultiprocessor",
+    *("cudaOccupancyMaxActiveBlocksPerMultiprocessor", "cudaOccupancyMaxActiveClusters"),
     "cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags",
     *("cudaOccupancyAvailableDynamicSMemPerBlock", "cudaOccupancyMaxPotentialClusterSize"),
-    "cudaOccupancyMaxActiveClusters",
 }
 # Those that need no kernel. Others, such as cudaGetFuncBySymbol, find it in the library itself.
 _WITHOUT_KERNEL = re.compile(
