@@ -131,7 +131,7 @@ def run(commands, source, output, in_turn):
     depfiles = []  # the preprocessors write them
     for step in commands.steps:
         if step.name.startswith("preprocess"):
-            depfiles.append(f"{output}.d.{len(depfiles)}")
+            depfiles.append(f"{output}.steps/{len(depfiles)}.d")
             step.command += f" -MD -MF '{depfiles[-1]}' -MT '{output}'"
     if in_turn:
         all(step.run() for step in commands.steps)
@@ -142,7 +142,6 @@ def run(commands, source, output, in_turn):
     for path in filter(os.path.exists, depfiles):
         with open(path, "rb") as file:
             texts.append(file.read().rstrip(b"\n"))
-        os.unlink(path)
     if code == 0 and texts:
         with open(f"{output}.d", "wb") as file:  # as nvcc's flag -MF says
             file.write(b" ".join([texts[0], *(text.partition(b": ")[2] for text in texts[1:])]))
