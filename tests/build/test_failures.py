@@ -51,10 +51,9 @@ def test_fixed_source_is_built_and_good_objects_and_builds_are_kept(tiny):
 def test_library_that_cannot_be_opened_is_a_compile_error(tiny, tmp_path):
     """The error of a library without a module names its source, which is compiled only once."""
     tiny.write("other.cpp", 'int nope(int);\nextern "C" { int (*pointer)(int) = nope; }\n')
-    source = tiny.sources[1]
     for compiled in (["other.cpp"], []):
         with pytest.raises(jit_loader.CompileError) as error:
-            jit_loader.load("library", source, is_python_module=False)
+            jit_loader.load("library", tiny.sources[1], is_python_module=False)
         assert isinstance(error.value, OSError), "as torch.utils.cpp_extension.load raises"
         lines = str(error.value).splitlines()
         assert lines[0] == "library: other.cpp:1: error: undefined symbol: nope(int)"
@@ -120,8 +119,7 @@ def test_ninja_is_found_if_the_environment_is_not_activated(tiny, monkeypatch):
     links.mkdir()
     for tool in ("g++", "as", "ld", "sh"):
         (links / tool).symlink_to(shutil.which(tool))
-    kept.append(str(links))
-    monkeypatch.setenv("PATH", os.pathsep.join(kept))
+    monkeypatch.setenv("PATH", os.pathsep.join([*kept, str(links)]))
     assert tiny.value() == 101
 
 
@@ -173,16 +171,11 @@ def test_source_that_changes_and_changes_back_is_compiled_again(tiny):
     """The compiler reads another version, but the source is unchanged when the build ends."""
     source, new = tiny.folder / "other.cpp", tiny.folder.parent / "new.cpp"
     new.write_text('extern "C" long other(void) { return 300; }\n')
-    compiler = tiny.calls_path.parent / "c++"
-    run = compiler.read_text().replace("exec ", "")
-    swapped = (
-        f"mv {source} {source}.old; mv {new} {source}\n{run}mv {source}.old {source}; exit 0\n"
-    )
-    compiler.write_text(
-        f'#!/bin/sh\ncase "$*" in *" -c "*other.cpp*) if [ -e {new} ]; then\n{swapped}fi;; esac\n'
-        + run
-    )
+    change = f"[ -e {new} ] && mv {source} {source}.old && mv {new} {source}"
+    tiny.change_compiler(f'case "$*" in *other.cpp*) {change};; esac')
+    tiny.after_compilation(f"[ -e {source}.old ] && mv {source}.old {source}", "other.cpp")
     assert tiny.value() == 101
+    assert not new.exists()
 
 
 @pytest.mark.parametrize("load", ["load", "load_inline"])

@@ -10,8 +10,7 @@ def test_only_clang_links_an_openmp_runtime(tiny, version, linked):
     """PyTorch has g++'s OpenMP; a second one in the process would have its own threads."""
     tiny.change_compiler(f'case "$1" in --version) echo {version}; exit;; esac', "any")
     tiny.load(extra_cflags=["-fopenmp"])
-    calls = tiny.calls_path.read_text().splitlines()
-    link = next(call for call in calls if " -shared " in call and "-ltorch" in call)
+    link = next(call for call in tiny.calls() if " -shared " in call and "-ltorch" in call)
     assert ("-fopenmp" in link.split()) is linked
 
 

@@ -55,8 +55,7 @@ class Sources:
         write(self.headers / "torch" / name, text)
 
     def value(self, name, text=INCLUDE + MODULE, **options):
-        source = self.tiny.write(f"{name}.cpp", text)
-        return jit_loader.load(name, [str(source)], **options).value()
+        return jit_loader.load(name, self.tiny.write(f"{name}.cpp", text), **options).value()
 
     def precompile(self, **options):
         """Makes the precompiled header with load_inline's use_pch."""
@@ -68,11 +67,8 @@ class Sources:
 
     def used_header(self):
         """Returns, for each compilation since the last call, if it used the precompiled header."""
-        path = self.tiny.calls_path
-        lines = path.read_text().splitlines() if path.exists() else []
-        path.unlink(missing_ok=True)
-        compilations = [line for line in lines if " -c " in line and "/dev/null" not in line]
-        return [f"/{PRECOMPILED}/" in line for line in compilations]
+        calls = [call for call in self.tiny.calls() if " -c " in call and "/dev/null" not in call]
+        return [f"/{PRECOMPILED}/" in call for call in calls]
 
 
 @pytest.fixture
@@ -269,12 +265,11 @@ def make_missing(sources, background):
     """Returns a function that makes these headers, and returns how many were compiled."""
 
     def make():
-        sources.tiny.calls_path.unlink(missing_ok=True)
+        sources.tiny.calls()
         for function, arguments, _ in [call.args for call in background.mock_calls]:
             pkgutil.resolve_name(function)(*arguments)
         background.reset_mock()
-        path = sources.tiny.calls_path
-        return path.read_text().count("c++-header") if path.exists() else 0
+        return sum("c++-header" in call for call in sources.tiny.calls())
 
     return make
 
@@ -364,10 +359,8 @@ def test_first_build_starts_the_precompilation(sources, monkeypatch, wait_for):
 def test_load_many_precompiles_the_header_before_many_calls(sources, monkeypatch, capfd):
     monkeypatch.setenv("JIT_LOADER_QUIET", "0")
     monkeypatch.setattr(precompiled, "why_not_precompile", lambda: None)
-    calls = []
-    for i in range(6):
-        source = sources.tiny.write(f"many{i}.cpp", INCLUDE + MODULE)
-        calls.append({"name": f"many{i}", "sources": [str(source)]})
+    paths = [sources.tiny.write(f"many{i}.cpp", INCLUDE + MODULE) for i in range(6)]
+    calls = [{"name": path.stem, "sources": [str(path)]} for path in paths]
     outcomes = jit_loader.load_many(calls, jobs=2)
     assert [outcome.module.value() for outcome in outcomes] == [1] * 6
     assert sources.used_header() == [True] * 6

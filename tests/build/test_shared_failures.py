@@ -58,7 +58,7 @@ def test_waiting_process_with_another_library_path_builds_again(tiny, start_buil
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tiny.folder))
     tiny.error()
     builder.join()
-    links = [call for call in tiny.calls_path.read_text().splitlines() if "-o tiny.so" in call]
+    links = [call for call in tiny.calls() if "-o tiny.so" in call]
     assert len(links) == 2
 
 

@@ -27,9 +27,7 @@ def extension(tiny):
 
 def links(tiny, output="tiny.so"):
     """Returns the number of links since the last call."""
-    calls = tiny.calls_path.read_text().splitlines()
-    tiny.calls_path.unlink()
-    return sum(f" -o {output} " in call for call in calls)
+    return sum(f" -o {output} " in call for call in tiny.calls())
 
 
 def needed(library):

@@ -140,10 +140,9 @@ def test_rename_that_reports_an_error_after_it_was_done_publishes_the_build(
 
 @pytest.mark.parametrize("step", ["compilation", "link"])
 def test_compiler_that_vanishes_during_a_build_is_an_error(tiny, monkeypatch, step):
-    compiler = tiny.calls_path.parent / "c++"
-    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setenv("CXX", str(tiny.compiler))
     monkeypatch.setenv("MAX_JOBS", "1")
-    tiny.change_compiler(f"rm -f {compiler}; exit 1", step)
+    tiny.change_compiler(f"rm -f {tiny.compiler}; exit 1", step)
     tiny.error()
     tiny.error(RuntimeError, match=r"compiler .* was not found")
     tiny.restore_compiler()

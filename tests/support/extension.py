@@ -97,6 +97,7 @@ class Extension:
     def __init__(self, folder, compiler_folder):
         self.folder = folder
         self.calls_path = compiler_folder / "calls"
+        self.compiler = compiler_folder / "c++"
         self.restore_compiler()
         self.write("module.cpp", MODULE)
         self.write("other.cpp", OTHER)
@@ -121,27 +122,26 @@ class Extension:
             self.load(**options)
         return raised.value
 
+    def calls(self):
+        """Returns the compiler's command lines since the last time that they were returned."""
+        calls = self.calls_path.read_text().splitlines() if self.calls_path.exists() else []
+        self.calls_path.unlink(missing_ok=True)
+        return calls
+
     def compiled(self):
         """Returns the sorted names of the sources compiled since the last call."""
-        if not self.calls_path.exists():
-            return []
-        calls = self.calls_path.read_text().splitlines()
-        self.calls_path.unlink()
-        compilations = [re.search(r" -c (\S+) -o (?!/dev/null)", call) for call in calls]
+        compilations = [re.search(r" -c (\S+) -o (?!/dev/null)", call) for call in self.calls()]
         return sorted(Path(match[1]).name for match in compilations if match)
 
     def change_compiler(self, commands, step="compilation"):
         """Makes the compiler run shell commands before each call of a step, a key of STEPS."""
-        compiler = self.calls_path.parent / "c++"
-        first = f'case " $* " in {STEPS[step]}) {commands};; esac\nexec'
-        compiler.write_text(compiler.read_text().replace("exec", first))
+        edit(self.compiler, "exec", f'case " $* " in {STEPS[step]}) {commands};; esac\nexec')
 
     def after_compilation(self, commands, source=""):
         """Makes the compiler run shell commands after each compilation of a source."""
-        compiler = self.calls_path.parent / "c++"
-        text = compiler.read_text().replace("exec ", "")
+        text = self.compiler.read_text().replace("exec ", "")
         then = f'case " $* " in *" -c "*{source}*) {commands};; esac'
-        compiler.write_text(f"{text}code=$?\n{then}\nexit $code\n")
+        self.compiler.write_text(f"{text}code=$?\n{then}\nexit $code\n")
 
     def slow_down(self, seconds, step="compilation"):
         """Delays each call of a step; returns a path that exists once one has begun."""
@@ -150,7 +150,7 @@ class Extension:
         return begun
 
     def restore_compiler(self):
-        make_compiler(self.calls_path.parent)
+        make_compiler(self.compiler.parent)
 
     def running_programs(self):
         """Returns the command lines of the extension's running compilers and linkers."""

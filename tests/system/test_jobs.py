@@ -71,11 +71,10 @@ def test_max_jobs_overrides_every_limit(machine, monkeypatch):
 
 def test_max_jobs_limits_the_running_compilers(tiny, monkeypatch):
     """With MAX_JOBS=1, no two compilers run at the same time."""
-    compiler = tiny.calls_path.parent / "c++"
     busy = tiny.folder.parent / "busy"
-    text = compiler.read_text().replace("exec ", "")
+    text = tiny.compiler.read_text().replace("exec ", "")
     alone = f'case "$*" in *" -c "*-o*.o*) mkdir {busy} || exit 9; sleep 0.1;; esac\n'
-    compiler.write_text(
+    tiny.compiler.write_text(
         text.replace("echo", alone + "echo", 1) + f"code=$?\nrmdir {busy} 2>/dev/null; exit $code\n"
     )
     monkeypatch.setenv("MAX_JOBS", "1")
