@@ -6,7 +6,7 @@ Each test mounts a private file system in a child process.
 import pytest
 
 import jit_loader
-from tests.support.extension import binding
+from tests.support.extension import inline_module
 from tests.support.mounts import MS_BIND, MS_RDONLY, MS_REMOUNT, mount
 
 
@@ -45,20 +45,16 @@ def test_cache_on_a_file_system_that_makes_no_folders_is_an_error(tiny, monkeypa
 def test_read_only_cache_serves_hits_and_refuses_builds(tiny, with_mounts, in_process, tmp_path):
     """A hit works; the error of a build says what to do."""
 
-    def inline(value):
-        text = binding("letter", value=value)
-        return jit_loader.load_inline("letter", text, no_implicit_headers=True).value()
-
     assert in_process(tiny.value) == 101
-    assert in_process(lambda: inline(5)) == 5
+    assert in_process(lambda: inline_module(5).value()) == 5
 
     def load_and_build():
         mount(str(tmp_path / "cache"), tmp_path / "cache", "", MS_BIND)
         mount("none", tmp_path / "cache", "", MS_BIND | MS_REMOUNT | MS_RDONLY)
         assert tiny.value() == 101
         tiny.write("value.h", "#define VALUE 2\n")
-        assert inline(5) == 5
-        for load in (tiny.load, lambda: inline(6)):
+        assert inline_module(5).value() == 5
+        for load in (tiny.load, lambda: inline_module(6)):
             with pytest.raises(OSError, match=r"cannot be written .* JIT_LOADER_CACHE"):
                 load()
 

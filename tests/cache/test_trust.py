@@ -10,7 +10,7 @@ import pytest
 import jit_loader
 from _jit_loader.cache import FORMAT, Memo, cache_folder, check_trusted
 from _jit_loader.cache.lock import build_lock
-from tests.support.extension import binding
+from tests.support.extension import inline_module
 
 LOAD = "import sys, torch, jit_loader; jit_loader.load('tiny', sys.argv[1:])"
 
@@ -26,8 +26,7 @@ def test_cache_of_a_user_with_a_shared_umask_is_not_refused(cache, in_process):
 
     def load_inline():
         os.umask(0o002)
-        text = binding("letter", value=5)
-        return jit_loader.load_inline("letter", text, no_implicit_headers=True).value()
+        return inline_module(5).value()
 
     def wait_in_background():
         os.umask(0o002)

@@ -15,7 +15,7 @@ from _jit_loader.commands import main
 from _jit_loader.key.digests import read_digest
 from _jit_loader.measure import history, measure, timing
 from bindings.add2 import add2
-from tests.support.extension import binding
+from tests.support.extension import binding, inline_module
 
 
 @pytest.fixture
@@ -125,13 +125,9 @@ def test_the_line_has_the_change_of_the_extension_that_was_edited_last(tiny):
 
 
 def test_inline_sources_have_one_history(cache):
-    def load(value):
-        source = binding("inline", value=str(value))
-        return jit_loader.load_inline("inline", source, no_implicit_headers=True)
-
-    measure(load(1).value)
-    measure(load(2).value)
-    edits = [run["edit"] for run in history.read("inline")["runs"]]
+    measure(inline_module(1).value)
+    measure(inline_module(2).value)
+    edits = [run["edit"] for run in history.read("inlined")["runs"]]
     assert edits == ["first measured", "main.cpp +1 -1"]
 
 

@@ -57,6 +57,12 @@ def write_files(folder, files):
         write(folder / name, text)
 
 
+def inline_module(value, name="inlined", **options):
+    """Loads a module with a function value() by load_inline, without PyTorch's headers."""
+    text = binding(name, value=value)
+    return jit_loader.load_inline(name, text, no_implicit_headers=True, **options)
+
+
 def program(path, text):
     """Writes a file that can be executed; returns its path."""
     write(path, text).chmod(0o755)

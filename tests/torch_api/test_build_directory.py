@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from tests.support.extension import binding
+from tests.support.extension import binding, inline_module
 
 
 @pytest.fixture
@@ -100,9 +100,7 @@ def test_inline_source_that_another_extension_replaces_is_not_compiled(cache, fo
     """Two extensions with one folder: the text of one must never get the code of the other."""
 
     def load(name, number):
-        text = binding(name, value=number)
-        options = {"no_implicit_headers": True, "build_directory": str(folder)}
-        return jit_loader.load_inline(name, text, **options).value()
+        return inline_module(number, name=name, build_directory=str(folder)).value()
 
     other = tiny.write("other.cpp", binding("alpha", value=2000))
     tiny.change_compiler(f"mkdir -p {folder}; cp {other} {folder}/main.cpp")

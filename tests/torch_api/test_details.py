@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import jit_loader
-from tests.support.extension import MODULE, PYTHON, binding
+from tests.support.extension import MODULE, PYTHON, binding, inline_module
 
 
 def test_spaces_around_flags_and_include_paths_are_removed(tiny):
@@ -50,8 +50,7 @@ def test_module_does_not_replace_another_module_of_its_name(tiny, monkeypatch):
 @pytest.mark.parametrize("use_pch", [False, True])
 def test_flags_may_have_quotes_and_need_a_shell(cache, use_pch):
     options = {"extra_cflags": ['-DNAME="a b;c"', "`echo -O1`"], "use_pch": use_pch}
-    text = binding("letter", value=5)
-    assert jit_loader.load_inline("letter", text, no_implicit_headers=True, **options).value() == 5
+    assert inline_module(5, **options).value() == 5
 
 
 WHERE = """\

@@ -10,7 +10,7 @@ import torch
 import jit_loader
 from _jit_loader.build.pytorch import cpp_extension as pytorch
 from _jit_loader.torch_api.inline import source_texts
-from tests.support.extension import binding
+from tests.support.extension import binding, inline_module
 
 
 @pytest.mark.parametrize("function", ["load", "load_inline"])
@@ -41,7 +41,7 @@ def test_arguments_are_not_modified_and_empty_ones_are_ignored(tiny):
     assert jit_loader.load("tiny", sources, build_directory="", **lists).value() == 101
     assert sources == tiny.sources
     assert not any(lists.values())
-    assert inline(1, cuda_sources="").value() == 1
+    assert inline_module(1, cuda_sources="").value() == 1
     assert not jit_loader.loaded("inlined").with_cuda
 
 
@@ -128,25 +128,20 @@ def test_cuda_is_refused_if_pytorch_lacks_it(tiny, monkeypatch):
     assert tiny.compiled() == []
 
 
-def inline(value=1, before="", **options):
-    options.setdefault("no_implicit_headers", True)
-    return jit_loader.load_inline("inlined", binding("inlined", before, value=value), **options)
-
-
 def test_changed_inline_source_is_another_build(cache):
-    assert inline(1).value() == 1
-    assert inline(2).value() == 2
-    assert inline(1).value() == 1
+    assert inline_module(1).value() == 1
+    assert inline_module(2).value() == 2
+    assert inline_module(1).value() == 1
     assert not jit_loader.loaded("inlined").compiled
     texts = ["#define THREE 3", binding("inlined", value="THREE")]
     assert jit_loader.load_inline("inlined", texts, no_implicit_headers=True).value() == 3
 
 
 def test_inline_source_that_was_deleted_is_written_again(cache, tmp_path):
-    inline(1)
+    inline_module(1)
     for path in (tmp_path / "cache").rglob("main.cpp"):
         path.unlink()
-    assert inline(1).value() == 1
+    assert inline_module(1).value() == 1
     assert not jit_loader.loaded("inlined").compiled
 
 
