@@ -67,9 +67,8 @@ def test_error_that_names_the_frontend_is_repeated_once_with_the_complete_header
 
 
 def test_other_errors_are_not_repeated(value, tiny):
-    before = INCLUDE + "static struct { int x; } part;\n"
     with pytest.raises(jit_loader.CompileError, match=r"one\.cpp:\d+: error: "):
-        value("(long)part.save", before)
+        value("(long)part.save", INCLUDE + "static struct { int x; } part;\n")
     assert tiny.compiled() == ["one.cpp"]
 
 

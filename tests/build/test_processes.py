@@ -89,8 +89,7 @@ def test_fork_does_not_wait_for_a_lock_on_a_slow_file_server(tmp_path, monkeypat
     forked, flock = [], fcntl.flock
 
     def slow(descriptor, operation):
-        fork_and_end = ThreadPoolExecutor(1).submit(lambda: os.fork() or os._exit(0))
-        forked.append(fork_and_end.result(10))
+        forked.append(ThreadPoolExecutor(1).submit(lambda: os.fork() or os._exit(0)).result(10))
         return flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", slow)

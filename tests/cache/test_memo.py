@@ -95,9 +95,9 @@ def test_memo_can_hold_the_root_folder(compiled):
 )
 def test_stat_is_settled_unless_it_is_recent(ahead_seconds, settled):
     now = time.time_ns()
-    changed = now - 10_000_000_000
-    assert is_settled((1, now + ahead_seconds * 1_000_000_000, changed, 1)) == settled
-    assert not is_settled((1, now + ahead_seconds * 1_000_000_000, now, 1))
+    modified = now + ahead_seconds * 1_000_000_000
+    assert is_settled((1, modified, now - 10_000_000_000, 1)) == settled
+    assert not is_settled((1, modified, now, 1))
 
 
 def test_library_that_compares_stats_can_disappear_at_any_time(files, tmp_path):

@@ -84,10 +84,8 @@ load(library("qtb", "g"), "another")
         first, second, *others = run(script)
         assert [first, *others] == [how] * 3
         assert second.startswith(TAKEN.format("other", "qta"))
-        assert (
-            "Restart Python (in a notebook, the kernel) to load other without the other library"
-            in second
-        )
+        text = "Restart Python (in a notebook, the kernel) to load other without the other library"
+        assert text in second
     assert run('load(library("qta", "g"), "other")') == ["a hit"]
 
 
@@ -141,7 +139,7 @@ load(library("qtb", "f"))
 @pytest.mark.parametrize("kind", ["def", "fragment"])
 def test_build_after_a_failed_publication_is_published_and_refused(run, kind):
     """What the first build has registered stays, and a second registration ends the process."""
-    printed = run(f"""
+    failed, refused = run(f"""
 import os
 fsync = os.fsync
 def fail(descriptor):
@@ -151,7 +149,6 @@ load(library("qta", "f", {kind!r}))
 os.fsync = fsync
 load(library("qta", "f", {kind!r}))
 """)
-    failed, refused = printed
     assert "cannot be written to (Input/output error)" in failed
     assert refused == CHANGED.format("operators")
     assert run(f'load(library("qta", "f", {kind!r}))') == ["a hit"]

@@ -9,14 +9,12 @@ from _jit_loader.report.errors import compile_error
 from tests.support.extension import program
 
 
-def _message(tiny, output, sources=("module.cpp", "other.cpp")):
+def _message(tiny, output):
     """Returns the lines of the error for an output of the tools; {} is the project's folder."""
     project = str(tiny.folder)
-    sources = [f"{project}/{name}" for name in sources]
     lines = output.strip("\n").replace("{}", project).splitlines()
-    return str(
-        compile_error("tiny", "tiny", lines, "/failed", project, "ninja", sources)
-    ).splitlines()
+    error = compile_error("tiny", "tiny", lines, "/failed", project, "ninja", tiny.sources)
+    return str(error).splitlines()
 
 
 def _fails(tiny, **options):
