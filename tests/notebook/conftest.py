@@ -63,9 +63,7 @@ class Notebook:
                 continue
             kind, content = message["msg_type"], message["content"]
             if kind == "stream":
-                setattr(
-                    outcome, content["name"], getattr(outcome, content["name"]) + content["text"]
-                )
+                vars(outcome)[content["name"]] += content["text"]
             elif kind == "error":
                 outcome.error = content
             elif kind == "status" and content["execution_state"] == "idle":
@@ -82,10 +80,8 @@ class Notebook:
 
     def value_of(self, expression):
         """Returns the repr of a value, without the reload that precedes a cell."""
-        request = self.client.execute("", silent=True, user_expressions={"it": expression})
-        while (reply := self.client.get_shell_msg(timeout=60))["parent_header"][
-            "msg_id"
-        ] != request:
+        asked = self.client.execute("", silent=True, user_expressions={"it": expression})
+        while (reply := self.client.get_shell_msg(timeout=60))["parent_header"]["msg_id"] != asked:
             pass
         return reply["content"]["user_expressions"]["it"]["data"]["text/plain"]
 

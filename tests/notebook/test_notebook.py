@@ -110,9 +110,8 @@ def test_edited_wrapper_is_executed_again(notebook, write):
     notebook.succeed("reader, function = Reader(), described")
     write("the answer is", "it is")
     write("return get()", "return -get()")
-    assert (
-        notebook.succeed("print(described(), reader.read(), Reader().read())") == "it is 42 -42 -42"
-    )
+    shown = notebook.succeed("print(described(), reader.read(), Reader().read())")
+    assert shown == "it is 42 -42 -42"
     assert notebook.succeed("print(function())") == "it is 42"
 
 
@@ -187,9 +186,8 @@ def test_model_optimizer_and_compiled_function_use_the_new_gradient(notebook):
     assert notebook.succeed(SHOW) == "[2.0, 2.0] [5.0, 5.0] True"
     assert notebook.succeed(AGAIN) == "True True"
     for name in ("differentiable", "registration"):
-        notebook.edit(
-            f"../bindings/shared/{name}.py", "\nimport sys\n", "\nimport sys\n\nEDITED = 1\n"
-        )
+        file = f"../bindings/shared/{name}.py"
+        notebook.edit(file, "\nimport sys\n", "\nimport sys\n\nEDITED = 1\n")
     shown = "from bindings.shared import differentiable, registration as r"
     assert notebook.succeed(f"{shown}; print(differentiable.EDITED, r.EDITED)") == "1 1"
     assert notebook.succeed(SHOW) == "[2.0, 2.0] [5.0, 5.0] True"
