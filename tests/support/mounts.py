@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from pathlib import Path
 
 CLONE_NEWNS, CLONE_NEWUSER = 0x20000, 0x10000000
 MS_RDONLY, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 1, 32, 4096, 16384, 1 << 18
@@ -22,11 +23,7 @@ def make_mounts_private():
     user, group = os.getuid(), os.getgid()
     _libc("unshare", CLONE_NEWNS | (CLONE_NEWUSER if user else 0))
     if user:
-        for name, text in (
-            ("setgroups", "deny"),
-            ("uid_map", f"0 {user} 1"),
-            ("gid_map", f"0 {group} 1"),
-        ):
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(text)
+        texts = {"setgroups": "deny", "uid_map": f"0 {user} 1", "gid_map": f"0 {group} 1"}
+        for name, text in texts.items():
+            Path(f"/proc/self/{name}").write_text(text)
     mount("none", "/", "", MS_REC | MS_PRIVATE)
