@@ -115,8 +115,7 @@ def assert_is_right(case, results, arguments):
         assert tuple(result.shape) == np.shape(wanted)
         assert result.is_contiguous()
         rounding = 0.5001 * information.eps * np.abs(wanted) + information.smallest_normal
-        difference = np.abs(as_float64(result) - wanted)
-        np.testing.assert_array_less(difference, error + rounding)
+        np.testing.assert_array_less(np.abs(as_float64(result) - wanted), error + rounding)
 
 
 def load_cases():

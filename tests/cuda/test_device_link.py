@@ -27,11 +27,9 @@ MORE = "__device__ int more(int n) { return n + NUMBER; }\n"
 
 
 def load(tiny, number, flags=("-rdc=true",), more=MORE):
-    sources = [tiny.write("count.cu", KERNEL), tiny.write("more.cu", more)]
-    sources = [str(tiny.folder / "module.cpp"), *map(str, sources)]
-    return jit_loader.load(
-        "tiny", sources, extra_cuda_cflags=[*flags, f"-DNUMBER={number}", "-arch=sm_80"]
-    )
+    sources = [tiny.sources[0], tiny.write("count.cu", KERNEL), tiny.write("more.cu", more)]
+    flags = [*flags, f"-DNUMBER={number}", "-arch=sm_80"]
+    return jit_loader.load("tiny", sources, extra_cuda_cflags=flags)
 
 
 @pytest.mark.slow

@@ -138,12 +138,11 @@ def test_builds_run_the_halves_at_the_same_time_if_a_job_is_free(tiny, monkeypat
     monkeypatch.setenv("MAX_JOBS", jobs)
     tiny.write("device.h", "")
     source = tiny.write("k.cu", SOURCE.replace('#include "size.h"', "#define SIZE 7"))
-    sources = [str(tiny.folder / "module.cpp"), str(source)]
+    sources = [tiny.sources[0], source]
     assert jit_loader.load("tiny", sources).value() == 8
     tiny.write("device.h", "#error broken")
-    with pytest.raises(
-        jit_loader.CompileError, match=r"tiny: device\.h:1: error: .*broken"
-    ) as raised:
+    message = r"tiny: device\.h:1: error: .*broken"
+    with pytest.raises(jit_loader.CompileError, match=message) as raised:
         jit_loader.load("tiny", sources)
     log = re.search("full compiler output: (.*)", str(raised.value))[1]
     rules = Path(log).with_name("build.ninja").read_text()

@@ -205,10 +205,9 @@ def test_wheel_and_its_project_have_only_the_needed_files(made):
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        *(
-            (name, ["--out", "new"], "cannot name the package")
-            for name in ("my-ops", "torch", "json")
-        ),
+        ("my-ops", ["--out", "new"], "cannot name the package"),
+        ("torch", ["--out", "new"], "cannot name the package"),
+        ("json", ["--out", "new"], "cannot name the package"),
         ("my_ops", ["plus[A=1]", "--out", "new"], "there is no op 'plus[A=1]'"),
         ("my_ops", ["autograd", "--out", "kernels"], "File exists"),
     ],

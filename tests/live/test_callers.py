@@ -158,8 +158,7 @@ def test_ranks_are_live_and_make_one_complete_build(sources, torchrun):
     finished = torchrun(4, "rank.py", cwd=sources.folder, check=True)
     assert len(LIVE.findall(finished.stderr)) == 4
     assert finished.stdout.split() == [str(on_gpu(43))] * 4
-    versions = {*os.listdir(os.path.join(cache_folder(), "background"))} - {"lock"}
-    assert len(versions) == 1
+    assert len({*os.listdir(os.path.join(cache_folder(), "background"))} - {"lock"}) == 1
     wait_for_builds()
     assert len(builds()) == 2
 
@@ -206,8 +205,7 @@ def test_two_sources_with_device_code_may_change(sources_of, capfd):
     sources.edit("return 7", "return 8", "other.cu")
     assert sources.load() is module
     assert results(module.gpu, module.other) == expected(44, 8)
-    said = capfd.readouterr().err
-    assert "scale: other.cu, scale.cu changed: new device code in" in said
+    assert "scale: other.cu, scale.cu changed: new device code in" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -228,9 +228,8 @@ def test_root_is_not_replaced_in_a_longer_path(tmp_path):
     """In a container, another path can end with the complete path of the project."""
     roots = Roots(str(tmp_path / "foo"))
     for flags in ("-I{}/one -I{}/two", "{}/one.o {}/two.o", "-include {}/x.h", "-I{}"):
-        assert roots.relative_text(flags.format(*2 * [tmp_path / "foo"])) == flags.format(
-            *2 * ["<project>"]
-        )
+        given = flags.replace("{}", f"{tmp_path}/foo")
+        assert roots.relative_text(given) == flags.replace("{}", "<project>")
     for name in ("foo-common", "foobar", "foo.old", "foo_2"):
         assert roots.relative_text(f"-I{tmp_path}/{name}") == f"-I{tmp_path}/{name}"
     assert roots.relative_text(f"-I/data{tmp_path}/foo/include") == f"-I/data{tmp_path}/foo/include"
