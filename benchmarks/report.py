@@ -137,8 +137,8 @@ def show(title, results):
 def table(results):
     """Returns (columns, rows): what was measured, the first way's time, and a column for each way.
 
-    The first way's cell has the range of the middle half of its samples; the others have their time
-    over its time.
+    The first way's cell has the range of the middle half of its samples, and the way if it is not
+    ours; the others have their time over its time.
     """
     ways = list(dict.fromkeys(way for each in results for way in each["ratios"]))
     rows = []
@@ -146,7 +146,7 @@ def table(results):
         first, (low, median, high) = next(iter(each["seconds"].items()))
         ours = f"{first} " * (first != "ours") + f"{duration(median)} ({duration(low)} - "
         rows.append([label(each), f"{ours}{duration(high)})", *(cell(each, w) for w in ways)])
-    return ["", "ours", *ways], rows
+    return ["", "first" if "ours" in ways else "ours", *ways], rows
 
 
 def label(result):

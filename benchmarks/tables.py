@@ -296,6 +296,11 @@ RAW_KERNELS = {
 }
 RAW_CELLS = {"`cuda_kernel`": time(), "CuPy": time("cupy"), "torch": time("torch")}
 WATCH = {"plain: kernel edit": ("watch_plain", {"edit": "kernel"})}
+WATCH_CELLS = {
+    "watch mode": time(),
+    "started again": time("ours"),
+    **{"torch": time("torch"), "torch / watch mode": ratio(), "alone": time("alone")},
+}
 STARTS = {
     f"{start} start, {n} process{'es' * (n > 1)}": ("scaling", {"start": start, "processes": n})
     for start in ("cold", "warm")
@@ -312,7 +317,7 @@ TABLES = {
     "unchanged": (LOADS, compared(UNCHANGED)),
     "hits": (("hit",), compared({"add2": ("hit", {})}, HIT_CELLS)),
     "edits": (("loading_extension",), compared(EDITS, machines=("GPU",))),
-    "watch": (("watch_plain",), compared(WATCH, WITH_ALONE)),
+    "watch": (("watch_plain",), compared(WATCH, WATCH_CELLS)),
     "live": (("loading_live",), compared(LIVE_EDITS, WITH_ALONE, machines=("GPU",))),
     "programs": (("loading_live",), compared(OTHER_PROGRAMS, PROGRAM_CELLS, machines=("GPU",))),
     "raw kernels": (("cuda_kernel",), compared(RAW_KERNELS, RAW_CELLS, machines=("GPU",))),
@@ -370,7 +375,7 @@ def _both_compiled(seconds):
     if "ours compiled" not in seconds or "torch compiled" not in seconds:
         return {}
     (low, median, high), (first, middle, last) = seconds["ours compiled"], seconds["torch compiled"]
-    return {"torch, both compiled": [middle / median, first / high, last / low]}
+    return {"torch, both under torch.compile": [middle / median, first / high, last / low]}
 
 
 def _described(benchmark, result):
@@ -385,7 +390,8 @@ def _described(benchmark, result):
     if "start" in result:
         return f"{result['start']} start", "processes:", f"{result['processes']}: "
     kind = benchmark.replace("cold_build", "first builds").replace("loading_", "load, ")
-    return kind, result.get("question") or result.get("edit") or "load", ""
+    subject = result.get("question") or result.get("edit") or "load"
+    return kind, subject.replace("inline", "`load_inline`"), ""
 
 
 # The rows of the README: (what a person does, the benchmark, the values of find()).
