@@ -77,9 +77,10 @@ def start_reading_headers(job, outputs, compilers):
     found, ninja_file = [], job.ninja_file
     for output in filter(ninja_file.is_cuda, outputs):
         tools = compilers.result()[output].tools
-        found.append([ninja_file.compilations[output], ninja_file.command(output), tools])
+        source, command = ninja_file.compilations[output], ninja_file.command(output)
+        found.append([output, source, command, tools])
     if found:
-        _start(READ_HEADERS, job.request.project, found)
+        _start(READ_HEADERS, job.folder, job.request.project, found)
 
 
 def start_self_check(job):

@@ -169,8 +169,7 @@ def without_errors(program, code, removed, expressions=()):
 
     program: the nvrtc.Program without its source. code: its DeviceText.
     """
-    options = [*program.options, "-fdevice-syntax-only"]
-    program = program._replace(path="in.cu", options=options)
+    program = program._replace(path="in.cu", options=[*program.options, "-fdevice-syntax-only"])
     while True:
         try:
             compile_program(program._replace(source=code.numbered_text(removed)), expressions)

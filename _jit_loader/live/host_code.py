@@ -94,8 +94,7 @@ def constants(source, texts, command):
 
     The arguments are those of host_code. An object that is const may have members that are mutable.
     """
-    text = preprocess(source, texts, command, architecture=None).text
-    tokens = list(HostCode(text).tokens())
+    tokens = [*HostCode(preprocess(source, texts, command, architecture=None).text).tokens()]
     names = _CONSTANT.findall("\n".join(tokens)) if "mutable" not in tokens else ()
     return {name for name in names if tokens.count(name) == 1}
 

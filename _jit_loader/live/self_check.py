@@ -6,36 +6,42 @@ nvcc before a live edit uses it, and after a live edit, whether that one ran oth
 
 import contextlib
 import os
+import time
 
+from _jit_loader.build.inputs.compilers import read_depfile
 from _jit_loader.build.inputs.records import user_file_filter
 from _jit_loader.build.record import TEXTS
 from _jit_loader.cache import cache_folder
 from _jit_loader.cache.files import read_bytes, read_checked, write_checked
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.cache.store import records_of
-from _jit_loader.cuda.preprocess import preprocess
 from _jit_loader.cuda.ptxas import readable
 from _jit_loader.key.roots import Roots
 from _jit_loader.live.compare_cubins import compare, cubin_of
 from _jit_loader.live.edit import LIVE, Inputs, NotLive, inputs_of
 from _jit_loader.live.host_code import host_code, host_digest, line_numbers
 from _jit_loader.live.program import compile_device, program_of
+from _jit_loader.system.processes import POLL_SECONDS
 
+LONGEST_SECONDS = 120  # until g++ has preprocessed a source
 MOST_KERNELS = 64  # of a source: NVRTC takes 0.03 to 0.5 s for each
 
 
-def read_headers(project, sources):
-    """Reads the headers of sources while nvcc compiles them: the cache keeps what an edit needs.
+def read_headers(folder, project, sources):
+    """Reads the headers of sources that nvcc compiles: the cache keeps what an edit needs of them.
 
-    It takes 10 s with PyTorch's. sources: [(path, the words of nvcc's command, nvcc's tools)].
+    It takes 10 s with PyTorch's. folder: of the build. sources: [(an object, its source, the words
+    of nvcc's command, nvcc's tools)].
     """
-    with _turn("headers"):
-        for source, command, tools in sources:
-            with contextlib.suppress(Exception):  # an edit would raise it as well
-                texts = {source: read_bytes(source).decode()}
-                headers = preprocess(source, texts, command, None).headers
-                of_user = filter(user_file_filter(Roots(project), tools), headers)
-                texts |= {path: read_bytes(path).decode() for path in of_user}
+    for output, source, command, tools in sources:
+        path, end = os.path.join(folder, output), time.monotonic() + LONGEST_SECONDS
+        depfile = f"{path}.steps/0.d"  # of cuda/halves.py, once g++ has preprocessed the source
+        while not any(map(os.path.exists, (depfile, path))) and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)
+        with contextlib.suppress(Exception):  # an edit would raise it as well
+            files = filter(user_file_filter(Roots(project), tools), read_depfile(depfile, folder))
+            texts = {each: read_bytes(each).decode() for each in files}
+            with _turn("headers"):
                 host_code(source, texts, command)
                 program_of(Inputs(source, texts, command, set()), [])
 

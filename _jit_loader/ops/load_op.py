@@ -65,8 +65,7 @@ def load(name, project, flags, **options):
     of report.requests.normalized.
     options: of loading.load.
     """
-    call = op_call(name, project, flags)
-    return loading.load(name, call, title=title_of(name, flags), **options)
+    return loading.load(name, op_call(name, project, flags), title=title_of(name, flags), **options)
 
 
 def build(name, project, flags):

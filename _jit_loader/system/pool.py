@@ -103,6 +103,7 @@ def run_in_background():
 
     function, arguments, niceness = json.load(sys.stdin)
     os.nice(niceness)
+    processes.pass_on_niceness()
     signal.signal(signal.SIGTERM, end)
     pkgutil.resolve_name(function)(*arguments)
 

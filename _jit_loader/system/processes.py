@@ -22,7 +22,20 @@ _PYTHON = re.compile(r"python[\d.]*t?d?(-dbg)?")  # the name of its executable
 def start(command, **options):
     """Starts a process as subprocess.Popen does, while no other thread forks."""
     with fork_lock():
-        return subprocess.Popen(command, **options)
+        process = subprocess.Popen(command, **options)
+    if options.get("start_new_session") and os.nice(0) > 0:
+        pass_on_niceness(process.pid)
+    return process
+
+
+def pass_on_niceness(pid="self"):
+    """Gives the session of a process the niceness of this process.
+
+    If the kernel has autogroups, each session has the same share of the CPU whatever the niceness
+    of its processes.
+    """
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/autogroup", "w") as file:
+        file.write(str(os.nice(0)))
 
 
 def compiler_environment():

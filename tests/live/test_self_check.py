@@ -1,8 +1,10 @@
 """After a complete build, NVRTC's device code of its sources is compared with nvcc's."""
 
+import pkgutil
 import shutil
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
@@ -155,30 +157,32 @@ def test_an_edit_knows_what_nvrtc_cannot_compile(build):
 def test_a_new_build_is_checked_if_edits_can_be_live(
     build, monkeypatch, architectures, live, times
 ):
-    started = calls_in_background(monkeypatch, architectures, live)
+    started = []
+    monkeypatch.setattr(byproducts, "this_machine", lambda: Machine("", architectures))
+    monkeypatch.setattr(byproducts, "call_in_background", lambda *call, **_: started.append(call))
+    monkeypatch.setenv("JIT_LOADER_LIVE", live)
     new = build_again()
     assert new != build
     assert started == times * [(byproducts.SELF_CHECK, (str(new), str(Path.cwd())), 19)]
 
 
-def calls_in_background(monkeypatch, architectures=("9.0",), live="1"):
-    """Returns a list to which the calls are added instead of being made."""
-    started = []
-    monkeypatch.setattr(byproducts, "this_machine", lambda: Machine("", architectures))
-    monkeypatch.setattr(byproducts, "call_in_background", lambda *call, **_: started.append(call))
-    monkeypatch.setenv("JIT_LOADER_LIVE", live)
-    return started
-
-
 def test_headers_are_read_while_nvcc_compiles(build, monkeypatch):
-    started = calls_in_background(monkeypatch)
+    started = {}
+
+    def start(function, arguments, *_, **options):
+        started[function] = Thread(target=pkgutil.resolve_name(function), args=arguments)
+        started[function].start()
+
+    monkeypatch.setattr(byproducts, "this_machine", lambda: Machine("", ["9.0"]))
+    monkeypatch.setattr(byproducts, "call_in_background", start)
+    monkeypatch.setattr(byproducts, "SELF_CHECK", "builtins:print")
+    monkeypatch.setenv("JIT_LOADER_LIVE", "1")
     jit_loader.load_op("answer", extra_cuda_cflags=["-DNEW"], project=str(Path.cwd()))
-    (name, sources, _), (_, checked, _) = started
-    assert name == byproducts.READ_HEADERS
-    self_check.read_headers(*sources)
+    started[byproducts.READ_HEADERS].join()
     preprocess._preprocess.cache_clear()
     monkeypatch.setattr(preprocess, "_read_headers", None)
-    assert self_check.self_check(*checked)[SOURCE]["reason"] is None
+    folder = str(Path(jit_loader.loaded("answer").path).parent)
+    assert self_check.self_check(folder, str(Path.cwd()))[SOURCE]["reason"] is None
 
 
 @pytest.mark.gpu

@@ -32,6 +32,12 @@ def write(path, text):
     with open(path, "w", errors="surrogateescape") as file:
         file.write(text)
 
+def share(path):
+    from _jit_loader.system.processes import run
+    of_program = run(["/bin/sh", "-c", "sleep 0.5; cat /proc/self/autogroup"]).stdout.decode()
+    with open("/proc/self/autogroup") as file:
+        write(path, file.read() + of_program)
+
 def alone(path):
     os.mkdir(path)  # fails while another call is here
     time.sleep(0.1)
@@ -134,3 +140,10 @@ def test_termination_of_a_background_call_kills_its_programs(folder, wait_for, r
     process.terminate()
     assert process.wait() != 0
     wait_for(lambda: running_programs() == [])
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/autogroup"), reason="there are no autogroups")
+def test_sessions_of_a_process_in_the_background_have_its_niceness(folder):
+    path = folder / "share"
+    assert call_in_background("pool_functions:share", [str(path)], 19).wait() == 0
+    assert path.read_text().count(" nice 19\n") == 2

@@ -23,8 +23,7 @@ class Compiler(NamedTuple):
 
 def cxx_compiler(command):
     """Returns the Compiler of a command, asked of g++, clang++ or a wrapper of them."""
-    words = flags_of(command)
-    search_folders, tools = _query_preprocessor(words)
+    search_folders, tools = _query_preprocessor(flags_of(command))
     tools += [program(command, name) for name in toolchain.CXX_TOOLS]
     return Compiler(search_folders, [tool for tool in tools if tool])
 

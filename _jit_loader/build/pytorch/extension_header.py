@@ -118,8 +118,7 @@ def _frontend():
     """Returns {scope: names} of what only the frontend's headers declare; macros have scope ""."""
     folder = os.path.join(toolchain.packages_folder(), "torch", "include")
     api = os.path.join(folder, "torch", "csrc", "api", "include")
-    inputs = [folder, *pytorch_version()]
-    return kept("frontend", inputs, lambda: _read_frontend([folder, api]))
+    return kept("frontend", [folder, *pytorch_version()], lambda: _read_frontend([folder, api]))
 
 
 def _read_frontend(folders):
@@ -146,8 +145,7 @@ def _closure(folders, first, without):
             is_pytorchs = name.startswith(("torch/", "ATen/", "c10/"))
             read = (read_text(os.path.join(folder, name)) for folder in folders if is_pytorchs)
             texts[name] = next(filter(None, read), "")
-            names = included(texts[name])
-            todo += [name.removeprefix("torch/csrc/api/include/") for name in names]
+            todo += [n.removeprefix("torch/csrc/api/include/") for n in included(texts[name])]
     return texts
 
 

@@ -164,8 +164,7 @@ def make_ninja_file(request, folder, builds_folder, digests):
     folder: the build's, the linker's working folder. builds_folder: where the flags are kept.
     """
     cuda_home = toolchain.cuda_home() if request.with_cuda else None
-    arguments = _arguments(request, folder, cuda_home)
-    flags = _flags(arguments, cuda_home, builds_folder, digests)
+    flags = _flags(_arguments(request, folder, cuda_home), cuda_home, builds_folder, digests)
     if cuda_home is None:
         return NinjaFile(flags, request, nvcc="")
     nvcc = _expanded(os.environ.get("PYTORCH_NVCC", ""))
