@@ -9,9 +9,9 @@ header that only the kernel includes, and by 16 processes that start together wi
 new process has imported torch before it is timed; all other imports of a load count. "Just built"
 is the first load after another process has built: the files are then younger than 2 s. A loader
 that returns a module of older code is listed as stale and has no time. "alone" runs PyTorch's
-commands that compile the edited kernel and link. Ours may be faster, because it leaves out the C++
-frontend, runs nvcc's two halves in parallel (_jit_loader/cuda/halves.py) and links stubs
-(build/pytorch/libraries.py).
+commands that compile the edited kernel and link (in runs without a commit, ours in turn). Ours may
+be faster, because it leaves out the C++ frontend, runs nvcc's two halves in parallel
+(_jit_loader/cuda/halves.py) and links stubs (build/pytorch/libraries.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 

@@ -3,9 +3,8 @@
     python -m benchmarks.recording FILE.svg
 
 It needs a GPU. The lines and their times are those of the session, which begins when the extension
-has been built once and its device code has been compared with NVRTC's. (An edit before that takes
-some seconds, because it reads PyTorch's headers itself.) The animation begins with the first edit.
-Between two steps, as if a person typed them, is one second.
+has been built once and its device code has been compared with NVRTC's. The animation begins with
+the first edit. Between two steps, as if a person typed them, is one second.
 """
 
 import contextlib

@@ -3,8 +3,8 @@
 python examples/live_edit.py
 
 It edits build/live_edit/gelu.cu, a copy of gelu.cu, and needs a GPU and nvcc. The first run makes a
-build, which takes about half a minute; the background then compares its code with NVRTC's. Run it
-again a minute later: the edits take a fraction of a second.
+build, which takes about half a minute; each edit then takes a fraction of a second. If all cores
+were busy during the build, the first edit may take about 10 s.
 """
 
 from pathlib import Path
