@@ -1,6 +1,7 @@
 """How long does a load take, compared with PyTorch's load and with the compilers alone?
 
     python -m benchmarks.loading [loads] [closure] [live] [--sources plain light extension]
+        [--edited public_float add2 ...]
 
 loads: each of three bindings (sources/) is loaded with one kernel by jit_loader.load and by
 torch.utils.cpp_extension.load; the light one also by tvm_ffi, with a separate binding, if
@@ -44,7 +45,7 @@ from benchmarks.watch import LiveScript
 
 SOURCES = ("plain", "light", "extension")
 EDITS = 5  # of each kind
-LIVE_ROUNDS, SLOW_ROUNDS = 20, 3  # PyTorch's builds take a minute
+LIVE_ROUNDS, SLOW_ROUNDS = 10, 3  # PyTorch's builds take a minute
 
 
 def starters(subject, count=1):
@@ -197,7 +198,7 @@ def measure_live(options, device):
     if not torch.cuda.is_available():
         report.progress("live: PyTorch finds no CUDA GPU on this machine")
         return
-    names = [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
+    names = options.edited or [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
     edits = [live_edit(name, options.quick) for name in names]
     with ThreadPoolExecutor(max(1, parallel_jobs() // 2)) as threads:
         results = [*threads.map(next, edits)]
@@ -222,6 +223,8 @@ def main():
         help="default: all; quick: loads",
     )
     parser.add_argument("--sources", nargs="+", choices=SOURCES, help="default: all; quick: plain")
+    edited = {"nargs": "+", "choices": [*EXTENSIONS, *LIVE_OPS], "help": "default: all"}
+    parser.add_argument("--edited", **edited)
     options = parser.parse_args()
     # The other parts would take most of a quick run's time.
     options.parts = options.parts or list(PARTS)[: 1 if options.quick else None]
