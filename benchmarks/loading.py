@@ -202,11 +202,13 @@ def measure_live(options, device):
     edits = [live_edit(name, options.quick) for name in names]
     with ThreadPoolExecutor(max(1, parallel_jobs() // 2)) as threads:
         results = [*threads.map(next, edits)]
-        alone = ([next(edit), next(edit)] for edit in edits)
-        for found in itertools.chain(alone, threads.map(list, edits)):
-            results = sorted([*results, *found], key=lambda result: result["question"])
-            report.progress(found[-1]["question"])
+        for edit in edits:  # one after the other
+            results += [next(edit), next(edit)]
+            report.progress(results[-1]["question"])
             report.save("loading_live", "cuda", options, results)  # the next one may fail
+        results += itertools.chain(*threads.map(list, edits))
+        results.sort(key=lambda result: result["question"])
+        report.save("loading_live", "cuda", options, results)
     report.show("from the save of a kernel to its first result", results)
 
 

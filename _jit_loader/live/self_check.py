@@ -1,7 +1,8 @@
 """Compares the device code of a complete build with what NVRTC makes of the same sources.
 
 A low-priority process does it after each build. It finds what NVRTC compiles differently from
-nvcc before a live edit uses it, and after a live edit, whether that one ran other code.
+nvcc before a live edit uses it, and after a live edit, whether that one ran other code. Another one
+reads the headers during the build.
 """
 
 import contextlib
@@ -38,7 +39,7 @@ def read_headers(folder, project, sources):
         depfile = f"{path}.steps/0.d"  # of cuda/halves.py, once g++ has preprocessed the source
         while not any(map(os.path.exists, (depfile, path))) and time.monotonic() < end:
             time.sleep(POLL_SECONDS)
-        with contextlib.suppress(Exception):  # an edit would raise it as well
+        with contextlib.suppress(Exception):  # an edit then reads them itself
             files = filter(user_file_filter(Roots(project), tools), read_depfile(depfile, folder))
             texts = {each: read_bytes(each).decode() for each in files}
             with _turn("headers"):
