@@ -15,7 +15,7 @@ from _jit_loader.cache.store import helper_path
 from _jit_loader.key import toolchain
 from _jit_loader.key.machine import this_machine
 from _jit_loader.system import read_text
-from _jit_loader.system.pool import call_in_background
+from _jit_loader.system.pool import call_detached
 from _jit_loader.system.processes import run
 
 COMPILE_COMMANDS = "compile_commands.json"
@@ -79,20 +79,14 @@ def start_reading_headers(job, outputs, compilers):
         tools = compilers.result()[output].tools
         source, command = ninja_file.compilations[output], ninja_file.command(output)
         found.append([output, source, command, tools])
-    if found:
-        _start(READ_HEADERS, job.folder, job.request.project, found)
+    if found and can_be_live():
+        call_detached(READ_HEADERS, [job.folder, job.request.project, found])
 
 
 def start_self_check(job):
     """Starts a process that finds which sources can have live edits."""
-    _start(SELF_CHECK, job.folder, job.request.project)
-
-
-def _start(function, *arguments):
-    """Calls a function for live edits in a low-priority process that outlives this one."""
     if can_be_live():
-        with contextlib.suppress(OSError):  # no Python, or no further process
-            call_in_background(function, arguments, 19, detached=True)
+        call_detached(SELF_CHECK, [job.folder, job.request.project])
 
 
 def make_helper(source, digests):

@@ -39,7 +39,7 @@ from _jit_loader.key.roots import Roots
 from _jit_loader.report.text import say
 from _jit_loader.system import is_set, read_text
 from _jit_loader.system.jobs import parallel_jobs
-from _jit_loader.system.pool import call_in_background
+from _jit_loader.system.pool import call_detached
 from _jit_loader.system.processes import run
 
 FOLDER, NAME, RECORD = "header", "header.h", "header.json"
@@ -105,9 +105,7 @@ class Headers:
         missing = [header for header in self._missing.values() if _find(self._job, header)[1]]
         if missing and why_not_precompile() is None:
             wanted = [[h.folder, h.text, h.words, _record_stamp(h.folder)] for h in missing]
-            arguments = [self._job.request.project, wanted]
-            with contextlib.suppress(OSError):  # no Python, or no further process
-                call_in_background(f"{__name__}:make_all", arguments, 19, detached=True)
+            call_detached(f"{__name__}:make_all", [self._job.request.project, wanted])
 
 
 def precompiled_headers():

@@ -93,6 +93,12 @@ def call_in_background(function, arguments, niceness, **options):
         return processes.start_python(f"{__name__}:run_in_background", **options)
 
 
+def call_detached(function, arguments):
+    """Calls a function in a process of the lowest priority that outlives this one, if it can."""
+    with contextlib.suppress(OSError):  # no Python, or no further process
+        call_in_background(function, arguments, 19, detached=True)
+
+
 def run_in_background():
     """Makes the call that the input has; ends this process's programs if it is terminated."""
 

@@ -254,10 +254,10 @@ def test_failed_compilation_is_repeated_without_the_precompiled_header(
 
 @pytest.fixture
 def background(sources, monkeypatch):
-    """Lets builds ask for headers; takes the place of call_in_background."""
+    """Lets builds ask for headers; takes the place of call_detached."""
     monkeypatch.setattr(precompiled, "why_not_precompile", lambda: None)
-    monkeypatch.setattr(precompiled, "call_in_background", Mock())
-    return precompiled.call_in_background
+    monkeypatch.setattr(precompiled, "call_detached", Mock())
+    return precompiled.call_detached
 
 
 @pytest.fixture
@@ -266,7 +266,7 @@ def make_missing(sources, background):
 
     def make():
         sources.tiny.calls()
-        for function, arguments, _ in [call.args for call in background.mock_calls]:
+        for function, arguments in [call.args for call in background.mock_calls]:
             pkgutil.resolve_name(function)(*arguments)
         background.reset_mock()
         return sum("c++-header" in call for call in sources.tiny.calls())

@@ -159,22 +159,22 @@ def test_a_new_build_is_checked_if_edits_can_be_live(
 ):
     started = []
     monkeypatch.setattr(byproducts, "this_machine", lambda: Machine("", architectures))
-    monkeypatch.setattr(byproducts, "call_in_background", lambda *call, **_: started.append(call))
+    monkeypatch.setattr(byproducts, "call_detached", lambda *call: started.append(call))
     monkeypatch.setenv("JIT_LOADER_LIVE", live)
     new = build_again()
     assert new != build
-    assert started == times * [(byproducts.SELF_CHECK, (str(new), str(Path.cwd())), 19)]
+    assert started == times * [(byproducts.SELF_CHECK, [str(new), str(Path.cwd())])]
 
 
 def test_headers_are_read_while_nvcc_compiles(build, monkeypatch):
     started = {}
 
-    def start(function, arguments, *_, **options):
+    def start(function, arguments):
         started[function] = Thread(target=pkgutil.resolve_name(function), args=arguments)
         started[function].start()
 
     monkeypatch.setattr(byproducts, "this_machine", lambda: Machine("", ["9.0"]))
-    monkeypatch.setattr(byproducts, "call_in_background", start)
+    monkeypatch.setattr(byproducts, "call_detached", start)
     monkeypatch.setattr(byproducts, "SELF_CHECK", "builtins:print")
     monkeypatch.setenv("JIT_LOADER_LIVE", "1")
     jit_loader.load_op("answer", extra_cuda_cflags=["-DNEW"], project=str(Path.cwd()))

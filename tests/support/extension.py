@@ -317,11 +317,11 @@ def wait_for():
     """Waits until a condition holds."""
 
     def wait(condition):
-        for _ in range(6000):
+        for _ in range(2000):
             if condition():
                 return
             time.sleep(0.01)
-        raise AssertionError("the condition did not become true within 60 s")
+        raise AssertionError("the condition did not become true within 20 s")
 
     return wait
 
