@@ -30,7 +30,7 @@ class Terminal:
     def type(self, text):
         os.write(self._main, text.encode())
 
-    def read_until(self, pattern, seconds=60):
+    def read_until(self, pattern, seconds=120):
         """Returns the output since the last call, up to the end of the pattern's first match."""
         limit = time.monotonic() + seconds
         while (match := re.search(pattern, self._text)) is None:
