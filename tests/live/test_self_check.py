@@ -46,9 +46,15 @@ def build(built, tmp_path, monkeypatch):
     shutil.copytree(built / "project", tmp_path / "project")
     monkeypatch.setenv("JIT_LOADER_CACHE", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path / "project")
-    for name in [name for name in sys.modules if name.partition(".")[0] == "bindings"]:
+    for name in _modules_of_a_project():
         monkeypatch.delitem(sys.modules, name)  # of another test's project
-    return next((tmp_path / "cache").glob("*/answer/*/*/manifest.json")).parent
+    yield next((tmp_path / "cache").glob("*/answer/*/*/manifest.json")).parent
+    for name in _modules_of_a_project():
+        del sys.modules[name]
+
+
+def _modules_of_a_project():
+    return [name for name in sys.modules if name.partition(".")[0] == "bindings"]
 
 
 def check(build, old="", new=""):
