@@ -57,18 +57,24 @@ class EditedExtension:
             str(folder), arguments["name"], with_cuda=True
         )
         self.environment = environment(self.folder / "cache")
-        self._file, self._edit, self._text = file, edit, file.read_text()
-        if self._text.count(edit[0]) != 1:
+        self._file, self._edit, self._last = file, edit, Path(self.sources[-1])
+        self._texts = {path: path.read_text() for path in (self._last, file)}
+        if self._texts[file].count(edit[0]) != 1:
             raise SystemExit(f"{file} must contain this exactly once: {edit[0]}")
 
     def edit_kernel(self):
         self.value = 1 + secrets.randbelow(1 << 20)  # exact in float32
         old, new = self._edit
-        self._file.write_text(self._text.replace(old, new.format(self.value)))
-        # PyTorch's load looks at sources only, not at headers.
-        with open(self.sources[-1], "a") as file:
-            file.write(f"// {self.value}\n")
+        edited = self._texts[self._file].replace(old, new.format(self.value))
+        texts = {**self._texts, self._file: edited}
+        texts[self._last] += f"// {self.value}\n"  # PyTorch's load does not look at headers
+        for path, text in texts.items():
+            path.write_text(text)
         self.saved = time.time()
+
+    def edit_kernel_and_lines(self):
+        self._texts[self._file] = f"// one line more\n{self._texts[self._file]}"
+        self.edit_kernel()
 
     def worker(self, way="ours"):
         """Starts a process that loads the sources and calls their kernel: "ours" or "torch"."""

@@ -20,9 +20,10 @@ live: a load_op of this project's ops, or a load of an extension of one .cu file
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
 of that kernel, in one process. "notebook" is a cell of a Jupyter kernel, "new process" one that has
 imported torch. All have started CUDA, and in watch mode its start is not counted. "directly after
-the first build": while its code is compared in the background, once. A GPU is needed. Extensions
-are measured one after the other on an idle machine, but their builds by nvcc run in parallel, and
-so do the rounds beside PyTorch's load: they take minutes.
+the first build": while its code is compared in the background, once. "with a line more": each edit
+adds a line, too, so that g++ preprocesses the files. A GPU is needed. Extensions are measured one
+after the other on an idle machine, but their builds by nvcc run in parallel, and so do the rounds
+beside PyTorch's load: they take minutes.
 """
 
 import contextlib
@@ -148,10 +149,10 @@ def live_edit(name, quick):
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         op = edited(folder, name)
 
-        def ask(where, calls, rounds, warm_up=0):
+        def ask(where, calls, rounds, warm_up=0, edit=op.edit_kernel):
             question = f"kernel body edit to its first result, {where}: {name}"
             about = {"built_for": "cuda", "question": question}
-            return compare(calls, rounds, op, op.edit_kernel, warm_up, **about)
+            return compare(calls, rounds, op, edit, warm_up, **about)
 
         workers = {way: op.worker(way) for way in WAYS}
         for worker in workers.values():
@@ -160,7 +161,8 @@ def live_edit(name, quick):
             worker.ask()
         calls = {way: worker.load for way, worker in workers.items()}
         workers["ours"].answer()
-        soon = ask("directly after the first build", {"ours": calls["ours"]}, 1)
+        ours = {"ours": calls["ours"]}
+        soon = ask("directly after the first build", ours, 1)
         workers["torch"].answer()
         notebook = op.notebook()
         stack.callback(notebook.close)
@@ -168,7 +170,8 @@ def live_edit(name, quick):
         yield soon
         with ready_workers({"new": [op.worker] * (rounds + warm_up)}) as started:
             new = {"new process": lambda: started["new"].pop().load(), "notebook": notebook.load}
-            yield ask("other programs", {"ours": calls["ours"], **new}, rounds, warm_up)
+            yield ask("other programs", ours | new, rounds, warm_up)
+        yield ask("with a line more", ours, rounds, warm_up, op.edit_kernel_and_lines)
         with contextlib.closing(LiveScript(op)) as script:
             script.start()
             script.load()
@@ -203,7 +206,7 @@ def measure_live(options, device):
     with ThreadPoolExecutor(max(1, parallel_jobs() // 2)) as threads:
         results = [*threads.map(next, edits)]
         for edit in edits:  # one after the other
-            results += [next(edit), next(edit)]
+            results += itertools.islice(edit, 3)
             report.progress(results[-1]["question"])
             report.save("loading_live", "cuda", options, results)  # the next one may fail
         results += itertools.chain(*threads.map(list, edits))
