@@ -17,7 +17,7 @@ import time
 import zlib
 
 # Increased if the format, names or meaning of stored files change. Other formats are ignored.
-FORMAT = "v14"
+FORMAT = "v15"
 
 ABSENT_STAMP = (-1, -1, -1, -1)
 
@@ -185,20 +185,23 @@ class Memo:
         head = json.dumps(values).encode() + b"\n"
         return b"".join([_checksum(head), b" ", head, *columns])
 
-    def is_unchanged(self):
-        """Returns whether every file has the recorded stat, and absent files are still absent."""
+    def is_unchanged(self, but=()):
+        """Returns whether every file has the recorded stat, and absent files are still absent.
+
+        but: the paths of files that may have another one.
+        """
         if self.compiled is not None and stamp(self.compiled[0]) == tuple(self.compiled[1]):
             # Another process may clean the cache between stamp() and here.
             with contextlib.suppress(OSError):
                 function = ctypes.CDLL(self.compiled[0]).stats_equal
                 names_size = ctypes.c_int64(len(self.names))
                 files = ctypes.c_int64(len(self.stamps) // STAMP_BYTES)
-                return bool(function(self.names, names_size, self.stamps, files))
+                others = b"".join(os.fsencode(path) + b"\0" for path in but)
+                return bool(function(self.names, names_size, self.stamps, files, others))
         stamps = struct.iter_unpack("4q", self.stamps)
-        for path in self.paths():
-            if next(stamps, None) != (stamp(path) or ABSENT_STAMP):
-                return False
-        return next(stamps, None) is None
+        found = ((path, stamp(path) or ABSENT_STAMP) for path in self.paths())
+        is_same = (now == next(stamps, None) or path in but for path, now in found)
+        return all(is_same) and next(stamps, None) is None
 
     def paths(self):
         """Yields the path of each file that the library depends on, and of the library."""
@@ -216,14 +219,10 @@ class Memo:
         """
         if self._checksum not in (None, _checksum(self.names + self.stamps + self.digests)):
             return {}
-        known = {}
+        columns = struct.iter_unpack("32s", self.stamps), struct.iter_unpack("16s", self.digests)
+        rows = zip(self.paths(), *columns)
         # A path may occur twice: as an input, and without a digest as a file that has to exist.
-        for i, path in enumerate(self.paths()):
-            stamp_bytes = self.stamps[i * STAMP_BYTES : (i + 1) * STAMP_BYTES]
-            digest = self.digests[i * DIGEST_BYTES : (i + 1) * DIGEST_BYTES]
-            if digest != bytes(DIGEST_BYTES):
-                known[path] = stamp_bytes + digest
-        return known
+        return {path: status + digest for path, (status,), (digest,) in rows if digest.strip(b"\0")}
 
 
 def read_row(row):

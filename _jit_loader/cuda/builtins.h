@@ -102,7 +102,6 @@ namespace __gnu_cxx {
 template <class, class>
 class __normal_iterator;
 }
-#include <initializer_list>
 
 // As in <type_traits>, which takes NVRTC half of the time that it needs for a small kernel.
 namespace jit_loader {

@@ -19,12 +19,8 @@ UNROLLED = "-D_CCCL_META_UNROLL_LIMIT=10"
 PREAMBLE = "jit_loader_preamble.h"
 _BUILTINS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "builtins.h")
 OPTIONS = [
-    f"--pre-include={PREAMBLE}",
-    "-default-device",
-    "-device-int128",
-    "-builtin-move-forward=false",
-    "-builtin-initializer-list=false",
-    UNROLLED,
+    *(f"--pre-include={PREAMBLE}", "-default-device", "-device-int128"),
+    *("-builtin-move-forward=false", UNROLLED),
 ]
 # Headers of CUDA that device code needs. All others of the system are empty.
 _REAL = re.compile(
@@ -96,7 +92,8 @@ def with_headers(program, names, paths, words, more=""):
     is_std = "std" in words or any(name.startswith("cuda_") for name in needed)
     slow = any(re.match("cub/|thrust/|cooperative_groups", name) for name in names)
     if is_std or slow or any(map(_REAL.fullmatch, names)):
-        needed = ["cstddef", "cstdint", "bits/move.h", "type_traits", *needed]
+        needed = ["initializer_list", "cstddef", "cstdint", "bits/move.h", "type_traits", *needed]
+        options.append("-builtin-initializer-list=false")
     else:
         needed = []
         # Only the functions that it uses, which saves 0.01 s.

@@ -5,6 +5,7 @@ import re
 from typing import NamedTuple
 
 from _jit_loader.build.record import TEXTS
+from _jit_loader.cache import Memo
 from _jit_loader.cache.files import read_bytes, read_checked
 from _jit_loader.cache.store import Build, differences, read_manifest, records_of
 from _jit_loader.cuda.preprocess import NotUnderstood
@@ -75,17 +76,19 @@ def find_edit(builds, digests):
     refused = {os.path.basename(path): answer["reason"] for path, answer in checked.items()}
     for build in sorted(found, key=lambda build: build.library not in libraries)[:CANDIDATES]:
         try:
-            return _edit(builds.request, build, refused, digests)
+            return _edit(builds, build, refused, digests)
         except NotLive as error:
             reason = reason or error
     raise reason or NotLive("there is no earlier build")
 
 
-def _edit(request, build, refused, digests):
+def _edit(builds, build, refused, digests):
+    request, memo = builds.request, Memo.read(builds.memo_path)
     if (manifest := read_manifest(build.folder)) is None:
         raise NotLive("the last build is damaged")
+    memo = memo if memo and memo.library == build.library else None
     changed = set()
-    for kind, path in differences(manifest, request, digests):
+    for kind, path in differences(manifest, request, digests, memo):
         if kind != "changed" or path not in manifest["user files"]:
             raise NotLive(f"{_shown(path)}: {kind}")
         changed.add(path)

@@ -93,11 +93,15 @@ def compile_edit(source, launched):
     before = [*dict.fromkeys(reversed(read_text(path).split()))][:_FEW]
     # At the first launch NVRTC would read the headers again, which takes 1 s with CUB.
     compiled = kernels & launched or (kernels if len(kernels) <= _FEW else kernels & {*before})
-    if not compiled or kernels - compiled - source.answer["kernels"].keys():
+    is_checked = not compiled or kernels - compiled - source.answer["kernels"].keys()
+    # Keeping takes 0.4 s, and most new processes compile once.
+    keeps = launched or (compiled and is_checked)
+    now = program._replace(options=[each for each in program.options if keeps or each != KEEP])
+    if is_checked:
         # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
-        _, removed = _compile(program, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
+        _, removed = _compile(now, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
     if compiled:
-        cubin, removed = _compile(program, code, sorted(compiled), removed)
+        cubin, removed = _compile(now, code, sorted(compiled), removed)
     else:
         cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
     built = compare_cubins.cubin_of(source.host_object, cubin)

@@ -2,12 +2,14 @@
 
 import os
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from _jit_loader.cache import Memo, is_settled, stamp
-from _jit_loader.cache.store import STATS_EQUAL, helper_path
+from _jit_loader.cache.store import STATS_EQUAL, differences, helper_path
 from _jit_loader.key.digests import Digests, read_digest
+from _jit_loader.key.roots import Roots
 
 
 @pytest.fixture(params=["Python", "compiled"], autouse=True)
@@ -60,6 +62,30 @@ def test_each_change_of_a_file_is_seen(memo, files, index):
     before = memo(files)
     path.unlink()
     assert not before.is_unchanged(), "a removal is a change"
+
+
+def test_a_file_that_may_have_changed_hides_no_other_change(memo, files):
+    before = memo(files)
+    files[700].write_text("changed")
+    assert before.is_unchanged(but=[str(files[0]), str(files[700])])
+    assert not before.is_unchanged(but=[str(files[0]), f"{files[700]}.o"])
+
+
+@pytest.mark.parametrize("changed", ["user.cu", "system.h", "tool", "g++", "absent.h"])
+def test_a_manifest_and_its_memo_have_the_same_differences(memo, tmp_path, changed):
+    paths = [tmp_path / name for name in ("user.cu", "system.h", "tool", "g++")]
+    rows = [{str(path): path.write_text("") or read_digest(path)} for path in paths]
+    manifest = {"files": rows[0] | rows[1], "user files": [str(paths[0])], "tools": rows[2]}
+    manifest |= {
+        "programs": {"cxx": read_digest(paths[3])},
+        "absent": {str(tmp_path): ["absent.h"]},
+    }
+    request = SimpleNamespace(roots=Roots("/project"), programs={"cxx": str(paths[3])})
+    of_build = memo([*paths, tmp_path])
+    assert not [*differences(manifest, request, Digests(), of_build)]
+    (tmp_path / changed).write_text("changed")
+    found = [*differences(manifest, request, Digests(), of_build)]
+    assert found == [*differences(manifest, request, Digests())] != []
 
 
 def test_absent_file_that_appears_is_seen(memo, files, tmp_path):
