@@ -174,8 +174,7 @@ def _cache():
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         cache.check_trusted(folder)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
+        tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         fix = f"make {folder} writable for you alone, or name another folder in JIT_LOADER_CACHE"
         return Check("cache", MISSING, str(error), fix)

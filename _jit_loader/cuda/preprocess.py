@@ -37,7 +37,7 @@ _ONE_VALUE_EACH_TIME = re.compile(r"__(?:DATE|TIME|TIMESTAMP)__")
 # Runs without the headers may not see the file. CCCL has a macro _CCCL_HAS_INCLUDE.
 _OF_FILES = re.compile(r"has_(?:include|embed)", re.IGNORECASE)
 # The order counts: assert.h can be included again.
-_ORDER = re.compile(r"^[ \t]*#[ \t]*(?:include|(?:define|undef)[ \t]+NDEBUG).*", re.MULTILINE)
+ORDER = re.compile(r"^[ \t]*#[ \t]*(?:include|(?:define|undef)[ \t]+NDEBUG).*", re.MULTILINE)
 
 
 class NotUnderstood(ValueError):
@@ -145,7 +145,7 @@ def _code(text, with_numbers):
 
 def _record(source, texts, command, architecture, settings):
     """Returns the path of the file that names the folder of a command's macros."""
-    lines = [line for _, text in texts for line in _ORDER.findall(text)] + [_kept(architecture)]
+    lines = [line for _, text in texts for line in ORDER.findall(text)] + [_kept(architecture)]
     nvcc = stamp(find_program(command[0]) or command[0])
     # Each text of load_inline is in a folder of its own.
     key = digest_of([os.path.basename(source), command, architecture, lines, nvcc, settings])

@@ -32,18 +32,15 @@ SETTINGS = (
 )
 CUDA_SETTINGS = (
     *("PYTORCH_NVCC", "NVCC_CCBIN", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"),
-    "TORCH_CUDA_ARCH_LIST",
+    *("TORCH_CUDA_ARCH_LIST", "JIT_LOADER_LINEINFO"),
     # nvcc.profile appends to these.
     *("INCLUDES", "SYSTEM_INCLUDES", "CUDAFE_FLAGS", "PTXAS_FLAGS"),
-    "JIT_LOADER_LINEINFO",
 )
 # The flags that PyTorch 2.11 to 2.15 pass to every nvcc. A program may change the list in PyTorch's
 # module. If a version has another list, processes with and without the module have different keys.
 COMMON_NVCC_FLAGS = [
-    "-D__CUDA_NO_HALF_OPERATORS__",
-    "-D__CUDA_NO_HALF_CONVERSIONS__",
-    "-D__CUDA_NO_BFLOAT16_CONVERSIONS__",
-    "-D__CUDA_NO_HALF2_OPERATORS__",
+    *("-D__CUDA_NO_HALF_OPERATORS__", "-D__CUDA_NO_HALF_CONVERSIONS__"),
+    *("-D__CUDA_NO_BFLOAT16_CONVERSIONS__", "-D__CUDA_NO_HALF2_OPERATORS__"),
     "--expt-relaxed-constexpr",
 ]
 _FOUND = "CUDA_HOME_before_jit_loader"  # in PyTorch's module

@@ -8,13 +8,13 @@ from _jit_loader.build.record import TEXTS
 from _jit_loader.cache import Memo
 from _jit_loader.cache.files import read_bytes, read_checked
 from _jit_loader.cache.store import Build, differences, read_manifest, records_of
-from _jit_loader.cuda.preprocess import NotUnderstood
+from _jit_loader.cuda.preprocess import ORDER, NotUnderstood
 from _jit_loader.key.digests import digest_of_bytes
 from _jit_loader.live.host_code import host_code
-from _jit_loader.this_process import libraries
+from _jit_loader.this_process import last, libraries
 
 LIVE = "live.json"  # of a build; self_check.py writes it
-CANDIDATES = 3  # the earlier builds that are tried; each takes some ms
+CHECKED = 3  # builds of which the newest may not be checked yet
 # CUB's headers hide from NVRTC an empty kernel, which their host code needs.
 OF_CUB = re.compile(r"_ZN3cub\d+CUB_\w+6detail11EmptyKernelIvEEvv")
 
@@ -39,13 +39,26 @@ class Inputs(NamedTuple):
 class Source(NamedTuple):
     """A .cu file with new device code.
 
-    inputs: with the current texts. answer: that of the self-check for the earlier build.
-    host_object: the path of its object in that build.
+    inputs: with the current texts. before: the texts in the earlier build. changed: the names of
+    the changed files, to print. answer: that of the self-check for the earlier build. host_object:
+    the path of its object in that build.
     """
 
     inputs: Inputs
+    before: dict
+    changed: str
     answer: dict
     host_object: str
+
+    def check_host_code(self):
+        """Raises NotLive if the files differ in more than device code, or may."""
+        path, texts, command, _ = self.inputs
+        try:
+            same = host_code(path, self.before, command) == host_code(path, texts, command)
+        except NotUnderstood as error:
+            raise NotLive(f"the sources are not understood: {error}") from None
+        if not same:
+            raise NotLive(f"{self.changed}: changed outside of device code")
 
 
 class Edit(NamedTuple):
@@ -63,30 +76,29 @@ class Edit(NamedTuple):
 
 
 def find_edit(builds, digests):
-    """Returns the Edit from an earlier build to the current files.
+    """Returns the Edit from an earlier build to the current files; compile_edit checks host code.
 
-    Builds that this process has loaded are tried first, then the newest. If the self-check of the
-    newest has found that NVRTC compiles a source differently, an older build of it is not tried.
+    The build is the last one that this process has loaded, or else the call's last hit, or else the
+    newest. If the self-check of the newest has found that NVRTC compiles a source differently, an
+    older build of it is not used.
 
     Raises:
         NotLive: there is none; the text is the reason.
     """
-    reason, found = None, builds.earlier()
-    checked = next(filter(None, map(self_check_answers, found[:CANDIDATES])), {})
+    if not (found := builds.earlier()):
+        raise NotLive("there is no earlier build")
+    checked = next(filter(None, map(self_check_answers, found[:CHECKED])), {})
     refused = {os.path.basename(path): answer["reason"] for path, answer in checked.items()}
-    for build in sorted(found, key=lambda build: build.library not in libraries)[:CANDIDATES]:
-        try:
-            return _edit(builds, build, refused, digests)
-        except NotLive as error:
-            reason = reason or error
-    raise reason or NotLive("there is no earlier build")
+    loaded, memo = last.get(builds.request.title), Memo.read(builds.memo_path)
+    used = loaded and loaded.path, memo and memo.library
+    build = min(found, key=lambda b: [b.library not in libraries, *(b.library != u for u in used)])
+    memo = memo if memo and memo.library == build.library else None
+    return _edit(builds.request, build, refused, digests, memo)
 
 
-def _edit(builds, build, refused, digests):
-    request, memo = builds.request, Memo.read(builds.memo_path)
+def _edit(request, build, refused, digests, memo):
     if (manifest := read_manifest(build.folder)) is None:
         raise NotLive("the last build is damaged")
-    memo = memo if memo and memo.library == build.library else None
     changed = set()
     for kind, path in differences(manifest, request, digests, memo):
         if kind != "changed" or path not in manifest["user files"]:
@@ -105,9 +117,8 @@ def _edit(builds, build, refused, digests):
         raise NotLive(f"{_shown(min(others))} is code for the CPU")
     before = read_checked(os.path.join(build.folder, TEXTS)) or {}
     answers, sources = self_check_answers(build), []
-    for path, record in sorted(of_gpu.items()):
-        if changed.isdisjoint(record["files"]):
-            continue
+    affected = [item for item in of_gpu.items() if not changed.isdisjoint(item[1]["files"])]
+    for path, record in sorted(affected):
         if reason := refused.get(os.path.basename(record["source"])):
             raise NotLive(f"{_shown(record['source'])}: {reason}")
         answer = answers.get(record["source"], {"removed": [], "kernels": {}})
@@ -124,22 +135,17 @@ def self_check_answers(build):
 
 
 def _source(request, host_object, record, answer, before, now):
-    """Returns the Source of an object; raises NotLive if its host code has changed, or may have.
+    """Returns the Source of an object; raises NotLive if it includes other headers.
 
     before: {name: text} of the user's files at the build. now: of those that have changed.
     """
-    inputs = inputs_of(record, before, request.roots)
-    path, texts, command, _ = inputs
-    changed = [name for name in now if name in record["user files"]]
-    now = texts | {request.roots.absolute(name): now[name] for name in changed}
-    try:
-        same = host_code(path, texts, command) == host_code(path, now, command)
-    except NotUnderstood as error:
-        raise NotLive(f"the sources are not understood: {error}") from None
-    if not same:
-        names = ", ".join(map(_shown, sorted(changed)))
-        raise NotLive(f"{names}: changed outside of device code")
-    return Source(inputs._replace(texts=now), answer, host_object)
+    inputs, absolute = inputs_of(record, before, request.roots), request.roots.absolute
+    changed = {absolute(name): now[name] for name in now if name in record["user files"]}
+    texts, names = inputs.texts | changed, ", ".join(map(_shown, sorted(now)))
+    source = Source(inputs._replace(texts=texts), inputs.texts, names, answer, host_object)
+    if any(ORDER.findall(changed[path]) != ORDER.findall(inputs.texts[path]) for path in changed):
+        source.check_host_code()  # g++ reads the headers again, for each pass in seconds
+    return source
 
 
 def inputs_of(record, texts, roots):

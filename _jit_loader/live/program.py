@@ -4,9 +4,11 @@ NVRTC knows no host code: launches, CUDA's runtime, the C++ library. The bodies 
 are therefore left out. If a kernel calls one, which nvcc would refuse, the code does not compile.
 """
 
+import contextlib
 import os
 import re
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from _jit_loader.cache import cache_folder, digest_of
@@ -81,6 +83,7 @@ def compile_edit(source, launched):
     names are host code, which does not change.
 
     Raises:
+        NotLive: the edit is not in device code alone.
         ValueError, RuntimeError: NVRTC does not compile this as nvcc does.
     """
     removed = source.answer["removed"]
@@ -97,13 +100,16 @@ def compile_edit(source, launched):
     # Keeping takes 0.4 s, and most new processes compile once.
     keeps = launched or (compiled and is_checked)
     now = program._replace(options=[each for each in program.options if keeps or each != KEEP])
-    if is_checked:
-        # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
-        _, removed = _compile(now, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
-    if compiled:
-        cubin, removed = _compile(now, code, sorted(compiled), removed)
-    else:
-        cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
+    with contextlib.ExitStack() as stack:
+        threads = stack.enter_context(ThreadPoolExecutor(1))  # it takes 15 ms, NVRTC 50
+        stack.callback(threads.submit(source.check_host_code).result)
+        if is_checked:
+            # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
+            _, removed = _compile(now, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
+        if compiled:
+            cubin, removed = _compile(now, code, sorted(compiled), removed)
+        else:
+            cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
     built = compare_cubins.cubin_of(source.host_object, cubin)
     if not all(map(OF_CUB.match, compare_cubins.kernels(built) - kernels)):
         raise NotLive("the build has a kernel that its record lacks")

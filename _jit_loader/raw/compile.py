@@ -98,8 +98,7 @@ def _publish(builds, manifest, code, digests):
     """Stores a build; processes that do so at the same time write equal files."""
     folder = os.path.join(builds.folder, digest_of([manifest["files"], code]))
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    with open(os.path.join(builds.folder, "lock"), "ab"):  # pruning locks it
-        pass
+    open(os.path.join(builds.folder, "lock"), "ab").close()  # pruning locks it
     build = Build(folder, builds.request)
     write_atomically(build.library, code)
     library = digests.digest(build.library)

@@ -82,7 +82,6 @@ def test_a_manifest_and_its_memo_have_the_same_differences(memo, tmp_path, chang
     }
     request = SimpleNamespace(roots=Roots("/project"), programs={"cxx": str(paths[3])})
     of_build = memo([*paths, tmp_path])
-    assert not [*differences(manifest, request, Digests(), of_build)]
     (tmp_path / changed).write_text("changed")
     found = [*differences(manifest, request, Digests(), of_build)]
     assert found == [*differences(manifest, request, Digests())] != []
