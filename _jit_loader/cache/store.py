@@ -163,7 +163,8 @@ def fits(manifest, request, digests):
 def differences(manifest, request, digests, memo=None):
     """Yields (kind, path) for each change since the build, the user files first.
 
-    memo: the Memo of the build, by which other files are compared: digests take 40 ms for 5,000.
+    memo: the Memo of the build. If all other files have the stats in it, their digests are not
+    compared, which takes 40 ms for 5,000; appeared_files looks at the folders.
 
     A tool or system file that this machine lacks is not a change: a build works without the
     compiler that made it. A file that exists and differs is a change.

@@ -42,8 +42,7 @@ class DeviceText:
 
         Each kernel is compiled by itself, and would have its own; host code registers a template's.
         """
-        is_mutable = any(token.text == "mutable" for token in self._tokens)
-        static = _STATIC if is_mutable else _VARIABLE
+        static = _STATIC if any(t.text == "mutable" for t in self._tokens) else _VARIABLE
         for each in (each for each in self._all if each.specifiers & _OF_DEVICE):
             first, last = each.body or (each.first, each.first)
             text = " ".join(token.text for token in self._tokens[first : last + 1])

@@ -54,8 +54,7 @@ def torch_text(found, words, command, options):
         return ""
     reached = {path[len(root) :] for path in found.headers if path.startswith(root)}
     headers = {header["name"]: header for header in _headers(root, _flags(command), tuple(options))}
-    known = reached & headers.keys()
-    wanted = {name for name in known if not words.isdisjoint(headers[name]["declares"])}
+    wanted = {name for name in reached & headers.keys() if words & {*headers[name]["declares"]}}
     waiting = list(wanted)
     while waiting:
         more = {*headers[waiting.pop()]["includes"]} - wanted

@@ -86,9 +86,8 @@ def cubin_of(path, live):
 
 
 def version_of(cubin):
-    """Returns the version of a cubin's compiler, such as b'release 13.0, V13.0.88', or None."""
-    match = _VERSION.search(cubin)
-    return match and match[0]
+    """Returns the version of a cubin's compiler, such as b'release 13.0, V13.0.88', or b''."""
+    return b"".join(_VERSION.findall(cubin)[:1])
 
 
 def kernels(cubin):

@@ -40,7 +40,7 @@ class Source(NamedTuple):
     """A .cu file with new device code.
 
     inputs: with the current texts. before: the texts in the earlier build. changed: the names of
-    the changed files, to print. answer: that of the self-check for the earlier build. host_object:
+    its changed files, to print. answer: that of the self-check for the earlier build. host_object:
     the path of its object in that build.
     """
 
@@ -78,9 +78,8 @@ class Edit(NamedTuple):
 def find_edit(builds, digests):
     """Returns the Edit from an earlier build to the current files; compile_edit checks host code.
 
-    The build is the last one that this process has loaded, or else the call's last hit, or else the
-    newest. If the self-check of the newest has found that NVRTC compiles a source differently, an
-    older build of it is not used.
+    The build is the last one that this process has loaded, or else the newest. If the self-check of
+    the newest has found that NVRTC compiles a source differently, an older build of it is not used.
 
     Raises:
         NotLive: there is none; the text is the reason.
@@ -89,16 +88,16 @@ def find_edit(builds, digests):
         raise NotLive("there is no earlier build")
     checked = next(filter(None, map(self_check_answers, found[:CHECKED])), {})
     refused = {os.path.basename(path): answer["reason"] for path, answer in checked.items()}
-    loaded, memo = last.get(builds.request.title), Memo.read(builds.memo_path)
-    used = loaded and loaded.path, memo and memo.library
-    build = min(found, key=lambda b: [b.library not in libraries, *(b.library != u for u in used)])
+    loaded = getattr(last.get(builds.request.title), "path", None)
+    build = min(found, key=lambda b: [b.library not in libraries, b.library != loaded])
+    memo = Memo.read(builds.memo_path)
     memo = memo if memo and memo.library == build.library else None
     return _edit(builds.request, build, refused, digests, memo)
 
 
 def _edit(request, build, refused, digests, memo):
     if (manifest := read_manifest(build.folder)) is None:
-        raise NotLive("the last build is damaged")
+        raise NotLive("the earlier build is damaged")
     changed = set()
     for kind, path in differences(manifest, request, digests, memo):
         if kind != "changed" or path not in manifest["user files"]:
@@ -106,7 +105,7 @@ def _edit(request, build, refused, digests, memo):
         changed.add(path)
     records = records_of(build.folder)
     if not changed or None in records.values():
-        raise NotLive("the last build is not complete")
+        raise NotLive("the earlier build is not complete")
     data = {name: read_bytes(request.roots.absolute(name)) for name in changed}
     now = {name: content.decode() for name, content in data.items()}
     digests_now = {name: digest_of_bytes(content) for name, content in data.items()}
@@ -124,7 +123,7 @@ def _edit(request, build, refused, digests, memo):
         answer = answers.get(record["source"], {"removed": [], "kernels": {}})
         sources.append(_source(request, path, record, answer, before, now))
     if digests.digest(build.library) != manifest["library"]:
-        raise NotLive("the last build is damaged")
+        raise NotLive("the earlier build is damaged")
     user_files = {name: manifest["files"][name] for name in manifest["user files"]} | digests_now
     return Edit(build, sources, ", ".join(map(_shown, sorted(changed))), user_files)
 
@@ -135,13 +134,14 @@ def self_check_answers(build):
 
 
 def _source(request, host_object, record, answer, before, now):
-    """Returns the Source of an object; raises NotLive if it includes other headers.
+    """Returns the Source of an object. If it has other #include lines, host code is compared now.
 
     before: {name: text} of the user's files at the build. now: of those that have changed.
     """
     inputs, absolute = inputs_of(record, before, request.roots), request.roots.absolute
-    changed = {absolute(name): now[name] for name in now if name in record["user files"]}
-    texts, names = inputs.texts | changed, ", ".join(map(_shown, sorted(now)))
+    names = sorted(now.keys() & {*record["user files"]})
+    changed = {absolute(name): now[name] for name in names}
+    texts, names = inputs.texts | changed, ", ".join(map(_shown, names))
     source = Source(inputs._replace(texts=texts), inputs.texts, names, answer, host_object)
     if any(ORDER.findall(changed[path]) != ORDER.findall(inputs.texts[path]) for path in changed):
         source.check_host_code()  # g++ reads the headers again, for each pass in seconds

@@ -114,9 +114,8 @@ def why_complete(builds, digests):
     """
     try:
         edit = _find(builds, digests)
-        launches = launches_of(edit.build.library)
         for source in edit.sources:
-            compile_edit(source, launches.handles.keys())
+            compile_edit(source, launches_of(edit.build.library).handles.keys())
     except FALLBACK as error:
         return str(error).partition("\n")[0]
     return None
@@ -177,17 +176,25 @@ def _find(builds, digests):
 
 def _open(edit, builds, digests):
     """Returns the LiveOp of an edit, without its process."""
-    request, path, codes = builds.request, edit.build.library, None
+    request, path = builds.request, edit.build.library
     if not request.text_digest and this_process.users.get(path, set()) - {builds.memo_path}:
         raise NotLive("another call has loaded the library, from a copy of the files for example")
     # The program may use the modules of two texts of load_inline. Operators have no copies.
     registers = os.path.exists(os.path.join(edit.build.folder, REGISTRATIONS))
-    if request.text_digest and not registers:
-        return _open_copy(edit, builds, digests)
+    is_copied = request.text_digest and not registers
+    is_used = path in this_process.libraries and not (is_copied or request.build_directory)
+    # First, because a process that has opened the library may not be able to open the complete
+    # build, and because the edit may not be one of device code alone.
+    launches_of(path)
+    launched = open_launches(path)[1].launched() if is_used else set()
+    codes = [compile_edit(source, launched) for source in edit.sources]
+    if is_copied:  # the copy is deleted once it is open
+        with private_folder(builds.folder) as folder:
+            path = shutil.copy(path, folder)
+            _, launches, codes = _patched(edit, path, codes, digests)
+            this_process.open_compiled(path, *request.to_open)
+        return LiveOp(edit, path, launches, codes)
     if path not in this_process.libraries:
-        # First, because a process that has opened it may not be able to open the complete build.
-        launches_of(path)
-        codes = [compile_edit(source, set()) for source in edit.sources]
         this_process.open_build(path, *request.to_open)
     if request.build_directory:
         path = build_directory.put_build(request.build_directory, path)
@@ -204,19 +211,9 @@ def _open(edit, builds, digests):
 def _patched(edit, path, codes, digests):
     """Opens a library and patches it; returns (ctypes.CDLL, its Launches, the DeviceCodes).
 
-    codes: the DeviceCodes, if they are compiled already. Those that are returned have the kernels
-    that the library has launched.
+    codes: the DeviceCodes. Those that are returned have all kernels that the library has launched.
     """
     library, launches = open_launches(path)
-    while codes is None or not patch(library, launches, codes, digests):
+    while not patch(library, launches, codes, digests):
         codes = [compile_edit(source, launches.launched()) for source in edit.sources]
     return library, launches, codes
-
-
-def _open_copy(edit, builds, digests):
-    """Returns the LiveOp of an edit in a copy of the library, which is deleted once it is open."""
-    with private_folder(builds.folder) as folder:
-        path = shutil.copy(edit.build.library, folder)
-        _, launches, codes = _patched(edit, path, None, digests)
-        this_process.open_compiled(path, *builds.request.to_open)
-    return LiveOp(edit, path, launches, codes)

@@ -4,11 +4,10 @@ NVRTC knows no host code: launches, CUDA's runtime, the C++ library. The bodies 
 are therefore left out. If a kernel calls one, which nvcc would refuse, the code does not compile.
 """
 
-import contextlib
+import functools
 import os
 import re
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 from _jit_loader.cache import cache_folder, digest_of
@@ -24,6 +23,7 @@ from _jit_loader.live import compare_cubins
 from _jit_loader.live.edit import OF_CUB, NotLive
 from _jit_loader.live.host_code import constants
 from _jit_loader.system import read_text
+from _jit_loader.system.processes import Workers
 
 # nvcc's flags that NVRTC has under the same name.
 _SAME = re.compile(
@@ -43,6 +43,7 @@ _TWO_WORDS = re.compile(
     r"--?(?:X?(?:compiler|ptxas|cudafe)(?:-options)?|maxrregcount|fmad|ftz|prec-div|prec-sqrt|std"
     r"|threads|t|diag-suppress|gen(?:erate-)?code|(?:gpu-)?arch(?:itecture)?|MF|o|ccbin|isystem|I)"
 )
+_SYNTAX = "-fdevice-syntax-only"
 _FEW = 4  # kernels that are compiled though they were not launched
 # Of headers that NVRTC reads for 1 s. KEEP keeps what it has read, until the process ends: 0.2 GB
 # in the folder of temporary files.
@@ -100,16 +101,16 @@ def compile_edit(source, launched):
     # Keeping takes 0.4 s, and most new processes compile once.
     keeps = launched or (compiled and is_checked)
     now = program._replace(options=[each for each in program.options if keeps or each != KEEP])
-    with contextlib.ExitStack() as stack:
-        threads = stack.enter_context(ThreadPoolExecutor(1))  # it takes 15 ms, NVRTC 50
-        stack.callback(threads.submit(source.check_host_code).result)
+    with Workers() as threads:  # the comparison takes 15 ms of Python, NVRTC 50 without it
+        check = functools.partial(threads.results, [threads.submit(source.check_host_code)])
         if is_checked:
             # 0.05 s for all kernels of an op that NVRTC compiles in 1 s.
-            _, removed = _compile(now, code, sorted(kernels), removed, ["-fdevice-syntax-only"])
+            _, removed = _compile(now, code, sorted(kernels), removed, [_SYNTAX], check)
         if compiled:
-            cubin, removed = _compile(now, code, sorted(compiled), removed)
+            cubin, removed = _compile(now, code, sorted(compiled), removed, check=check)
         else:
             cubin, _ = compile_program(Program("", "empty.cu", program.options[:1], {}))
+        check()
     built = compare_cubins.cubin_of(source.host_object, cubin)
     if not all(map(OF_CUB.match, compare_cubins.kernels(built) - kernels)):
         raise NotLive("the build has a kernel that its record lacks")
@@ -165,15 +166,17 @@ def compile_device(inputs, kernels):
     return _compile(*program_of(inputs, removed), kernels, removed)
 
 
-def _compile(program, code, kernels, removed, options=()):
+def _compile(program, code, kernels, removed, options=(), check=lambda: None):
     """Does the same for a Program and its DeviceText.
 
-    removed: the keys that were returned before. options: further ones of NVRTC.
+    removed: the keys that were returned before. options: further ones of NVRTC. check(): raises an
+    error that explains why the code may not compile.
     """
     wanted, removed = program._replace(options=[*program.options, *options]), sorted(removed)
     try:
         return compile_kernels(wanted._replace(source=_text(code, removed)), kernels), removed
     except NvrtcError:
+        check()  # each of the next compilations takes NVRTC as long
         more = without_errors(program, code, removed, list(map(readable, kernels)))
         if more == removed:
             raise
