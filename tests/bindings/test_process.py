@@ -7,8 +7,7 @@ def test_an_op_imports_no_other_package_and_no_dtensors(compiled, python):
     """Importing torch.distributed.tensor takes most of a second."""
     imported = python(
         "-c",
-        "import sys, torch, jit_loader\n"
-        "jit_loader.load_op\n"
+        "import sys, torch, jit_loader; jit_loader.load_op\n"
         "before = set(sys.modules)\n"
         "from bindings.add2 import add2\n"
         "assert not torch.cuda.is_initialized()\n"

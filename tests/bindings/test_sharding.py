@@ -10,12 +10,9 @@ RANKS = Path(__file__).parent / "dtensor_ranks.py"
 CHECKS = [
     "ways_past_autograd_and_the_wrapper",  # first, so that no other call has seen a DTensor
     "elementwise_ops_keep_placements_and_reductions_are_global",
-    "broadcast_inputs",
-    "two_dimensions_of_the_mesh",
-    "linear_ops_keep_summands_and_others_reduce_them",
+    *("broadcast_inputs", "two_dimensions_of_the_mesh", "fewer_elements_than_processes"),
+    *("linear_ops_keep_summands_and_others_reduce_them", "other_ops_replicate_their_inputs"),
     "norms_whose_squares_are_too_large_for_float16",
-    "fewer_elements_than_processes",
-    "other_ops_replicate_their_inputs",
 ]
 COMPILED = ["compiled_functions"]
 

@@ -295,9 +295,7 @@ def test_setting_is_part_of_both_keys(cuda, monkeypatch, name):
 @pytest.mark.parametrize(
     "names",
     [
-        "torch.__version__",
-        "torch.version.git_version",
-        "torch.version.cuda",
+        *("torch.__version__", "torch.version.git_version", "torch.version.cuda"),
         "torch._C._GLIBCXX_USE_CXX11_ABI",
         "_jit_loader.key.EXTENSION_SUFFIXES _jit_loader.key.request.EXTENSION_SUFFIXES",
     ],

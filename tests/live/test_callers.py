@@ -262,7 +262,12 @@ def test_a_build_directory_gets_the_complete_build(sources, tmp_path):
     assert results(module.gpu) == expected(43)
     before = os.stat(folder / "scale.so").st_ino
     wait_for_builds()
-    assert os.stat(folder / "scale.so").st_ino != before
+    assert (complete := os.stat(folder / "scale.so").st_ino) != before
+    sources.edit("long on_gpu", "missing on_gpu")
+    with pytest.raises(jit_loader.CompileError):
+        sources.load(build_directory=str(folder))
+    assert os.stat(folder / "scale.so").st_ino == complete
+    sources.edit("missing on_gpu", "long on_gpu")
     assert sources.load(build_directory=str(folder)) is not module
 
 
@@ -283,6 +288,9 @@ def test_texts_of_load_inline_are_edits_and_have_their_own_modules(capfd):
     assert load_text(1) is first
     assert results(first.gpu, second.gpu, third.gpu) == expected(1, 2, 3)
     assert len({module.__file__ for module in (first, second, third)}) == 3
+    load_text(4, "int more;\n")  # host code: no further copy is opened
+    with open("/proc/self/maps") as maps:
+        assert len({*re.findall(r"\S+/scale.so(?= \(deleted)", maps.read())}) == 2
 
 
 @pytest.mark.slow

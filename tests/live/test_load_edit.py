@@ -213,6 +213,12 @@ def test_a_library_gets_its_own_kernels_back_with_its_files(project):
     assert results(project.load_edited("*to = 42;", "*to = 43;"))[1:] in ([43], [])
 
 
+def test_ctrl_c_in_an_edit_of_host_code_is_raised(project, monkeypatch):
+    monkeypatch.setattr(program, "compile_program", lambda *_: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        project.load_edited("result = -1", "result = -2")
+
+
 @pytest.mark.slow
 def test_a_failed_complete_build_is_an_error_of_the_next_load(project, monkeypatch):
     before = project.load()

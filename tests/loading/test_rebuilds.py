@@ -72,9 +72,8 @@ NEW_HEADERS = {
     "beside the source": ({"second/value.h": ONE}, "value.h"),
     "in a folder above": (
         {
-            "second/value.h": '#include "deep/part.h"\n',
+            **{"second/value.h": '#include "deep/part.h"\n', "part.h": ONE},
             "second/deep/part.h": '#include "../part.h"\n',
-            "part.h": ONE,
         },
         "second/part.h",
     ),
@@ -374,11 +373,9 @@ def test_paths_inside_a_build_are_those_of_its_own_checkout(tiny, tmp_path):
 @pytest.mark.parametrize(
     "flags",
     [
-        "-I{0} -I {1}",
-        "-I{0},{1}",
+        *("-I{0} -I {1}", "-I{0},{1}", "-x cu -MP -dc -I{0} -I{1}"),
         "-isystem {0} --system-include {1}",
         "-Xcompiler -I{0} --compiler-options=-fPIC,-I,{1}",
-        "-x cu -MP -dc -I{0} -I{1}",
     ],
 )
 @pytest.mark.parametrize("where", ["command", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS"])

@@ -114,11 +114,10 @@ def test_a_cell_that_binds_its_functions_is_compiled_by_nvcc(monkeypatch):
     ],
 )
 def test_binding_declares_a_function_of_a_cuda_cell(source, declared, monkeypatch):
-    monkeypatch.setattr(
-        inline_cell,
-        "load_inline",
-        lambda name, **arguments: SimpleNamespace(f=arguments["cpp_sources"]),
-    )
+    def load_inline(name, **arguments):
+        return SimpleNamespace(f=arguments["cpp_sources"])
+
+    monkeypatch.setattr(inline_cell, "load_inline", load_inline)
     found = compile_cell(source, ["f"], cuda=True)["f"]
     assert "".join(found.split()) == "".join(declared.split())
 
