@@ -180,21 +180,21 @@ def _open(edit, builds, digests):
     if not request.text_digest and this_process.users.get(path, set()) - {builds.memo_path}:
         raise NotLive("another call has loaded the library, from a copy of the files for example")
     # The program may use the modules of two texts of load_inline. Operators have no copies.
-    registers = os.path.exists(os.path.join(edit.build.folder, REGISTRATIONS))
-    is_copied = request.text_digest and not registers
-    is_used = path in this_process.libraries and not (is_copied or request.build_directory)
+    is_copied = request.text_digest and REGISTRATIONS not in os.listdir(edit.build.folder)
+    is_loaded, launched = path in this_process.libraries, set()
     # First, because a process that has opened the library may not be able to open the complete
     # build, and because the edit may not be one of device code alone.
     launches_of(path)
-    launched = open_launches(path)[1].launched() if is_used else set()
-    codes = [compile_edit(source, launched) for source in edit.sources]
+    if is_loaded and not (is_copied or request.build_directory):
+        launched = open_launches(path)[1].launched()
+    codes = [compile_edit(source, launched, keeps=is_loaded) for source in edit.sources]
     if is_copied:  # the copy is deleted once it is open
         with private_folder(builds.folder) as folder:
             path = shutil.copy(path, folder)
             _, launches, codes = _patched(edit, path, codes, digests)
             this_process.open_compiled(path, *request.to_open)
         return LiveOp(edit, path, launches, codes)
-    if path not in this_process.libraries:
+    if not is_loaded:
         this_process.open_build(path, *request.to_open)
     if request.build_directory:
         path = build_directory.put_build(request.build_directory, path)

@@ -73,11 +73,13 @@ class DeviceCode(NamedTuple):
     launched: str
 
 
-def compile_edit(source, launched):
+def compile_edit(source, launched, keeps=True):
     """Returns the DeviceCode of an edit.Source.
 
     launched: the mangled names of the kernels to compile; if it has none, those that were launched
     after earlier edits. The others are compiled at their first launch.
+    keeps: whether NVRTC keeps what it reads of slow headers. That takes 0.4 s, and most processes
+    that begin with an edit compile once.
 
     All kernels are checked for errors if none is compiled, and if the self-check has not compiled
     each: another function may have the same name as a kernel, so that NVRTC cannot find it. The
@@ -98,8 +100,7 @@ def compile_edit(source, launched):
     # At the first launch NVRTC would read the headers again, which takes 1 s with CUB.
     compiled = kernels & launched or (kernels if len(kernels) <= _FEW else kernels & {*before})
     is_checked = not compiled or kernels - compiled - source.answer["kernels"].keys()
-    # Keeping takes 0.4 s, and most new processes compile once.
-    keeps = launched or (compiled and is_checked)
+    keeps = keeps or (compiled and is_checked)  # it compiles twice
     now = program._replace(options=[each for each in program.options if keeps or each != KEEP])
     with Workers() as threads:  # the comparison takes 15 ms of Python, NVRTC 50 without it
         check = functools.partial(threads.results, [threads.submit(source.check_host_code)])
