@@ -64,9 +64,8 @@ class EditedExtension:
 
     def edit_kernel(self):
         self.value = 1 + secrets.randbelow(1 << 20)  # exact in float32
-        old, new = self._edit
-        edited = self._texts[self._file].replace(old, new.format(self.value))
-        texts = {**self._texts, self._file: edited}
+        old, new = self._edit[0], self._edit[1].format(self.value)
+        texts = {**self._texts, self._file: self._texts[self._file].replace(old, new)}
         texts[self._last] += f"// {self.value}\n"  # PyTorch's load does not look at headers
         for path, text in texts.items():
             path.write_text(text)
