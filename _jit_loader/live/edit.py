@@ -64,7 +64,7 @@ class Source(NamedTuple):
 class Edit(NamedTuple):
     """An edit of device code.
 
-    build: the earlier build, whose host code is current. sources: a Source for each .cu file with
+    build: the earlier build, with whose host code it runs. sources: a Source for each .cu file with
     new device code. changed: the names of the changed files, to print.
     user_files: {relative path: digest} of all the user's files as they are now.
     """
@@ -141,8 +141,8 @@ def _source(request, host_object, record, answer, before, now):
     inputs, absolute = inputs_of(record, before, request.roots), request.roots.absolute
     names = sorted(now.keys() & {*record["user files"]})
     changed = {absolute(name): now[name] for name in names}
-    texts, names = inputs.texts | changed, ", ".join(map(_shown, names))
-    source = Source(inputs._replace(texts=texts), inputs.texts, names, answer, host_object)
+    texts, shown = inputs.texts | changed, ", ".join(map(_shown, names))
+    source = Source(inputs._replace(texts=texts), inputs.texts, shown, answer, host_object)
     if any(ORDER.findall(changed[path]) != ORDER.findall(inputs.texts[path]) for path in changed):
         source.check_host_code()  # g++ reads the headers again, for each pass in seconds
     return source
