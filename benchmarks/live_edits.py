@@ -12,25 +12,13 @@ from benchmarks.notebook import Notebook
 from benchmarks.subject import SOURCES, Project, Subject
 from benchmarks.worker import Worker, environment
 
-# {op: (the file of the kernel, text in its body, the text that adds a number to the result)}
-EDITS = {
-    "add2": (
-        "kernels/shared/elementwise.cuh",
-        "narrow<T>(results[element]);",
-        "narrow<T>(results[element] + {});",
-    ),
-    "trilinear_interpolation": (
-        "kernels/trilinear_interpolation.cu",
-        "sum += weights.corner[k] * widen(corners[k].value[element]);\n    result",
-        "sum += weights.corner[k] * widen(corners[k].value[element]);\n    sum += {};\n    result",
-    ),
-    "lltm": ("kernels/lltm.cu", "h.value[k] = result.first;", "h.value[k] = result.first + {};"),
-}
+# {op: (the file of the kernel, text in its body, which adds a number to the result at {})}
+EDITS = {"add2": ("kernels/shared/elementwise.cuh", "narrow<T>(results[element]{});")}
 # Extensions of one .cu file with torch/extension.h: {name: text in the body of the kernel}
 EXTENSIONS = {
-    "public_float": "y[i] = x[i] + 0;",
-    "public_accessor": "static_cast<float>(x[i]) + 0)",
-    "public_cub": "y[blockIdx.x] = sum + 0;",
+    "public_float": "y[i] = x[i]{};",
+    "public_accessor": "static_cast<float>(x[i]){});",
+    "public_cub": "y[blockIdx.x] = sum{};",
 }
 CELL = """\
 from benchmarks.worker import live
@@ -45,13 +33,13 @@ class EditedExtension:
     bare_commands = Subject.bare_commands
 
     def __init__(self, folder, name):
-        file, old = Path(folder, f"{name}.cu"), EXTENSIONS[name]
+        file = Path(folder, f"{name}.cu")
         shutil.copy(SOURCES / file.name, file)
         arguments = {"name": name, "sources": [str(file)]}
-        self._prepare(folder, file, (old, old.replace("+ 0", "+ {}")), arguments)
+        self._prepare(folder, file, EXTENSIONS[name], arguments)
 
     def _prepare(self, folder, file, edit, arguments):
-        """edit: the text in the file that edit_kernel() replaces, and the other text."""
+        """edit: the text in the file that edit_kernel() replaces, with {} for a number."""
         self.folder, self.arguments, self.value = Path(folder), arguments, 0
         self.sources = arguments.get("sources") or source_paths(
             str(folder), arguments["name"], with_cuda=True
@@ -59,12 +47,15 @@ class EditedExtension:
         self.environment = environment(self.folder / "cache")
         self._file, self._edit, self._last = file, edit, Path(self.sources[-1])
         self._texts = {path: path.read_text() for path in (self._last, file)}
-        if self._texts[file].count(edit[0]) != 1:
-            raise SystemExit(f"{file} must contain this exactly once: {edit[0]}")
+        if self._texts[file].count(edit.format("")) != 1:
+            raise SystemExit(f"{file} must contain this exactly once: {edit.format('')}")
 
     def edit_kernel(self):
-        self.value = 1 + secrets.randbelow(1 << 20)  # exact in float32
-        old, new = self._edit[0], self._edit[1].format(self.value)
+        self.write(1 + secrets.randbelow(1 << 20))  # exact in float32
+
+    def write(self, value):
+        self.value = value
+        old, new = self._edit.format(""), self._edit.format(f" + {value}")
         texts = {**self._texts, self._file: self._texts[self._file].replace(old, new)}
         texts[self._last] += f"// {self.value}\n"  # PyTorch's load does not look at headers
         for path, text in texts.items():
@@ -73,6 +64,11 @@ class EditedExtension:
 
     def edit_kernel_and_lines(self):
         self._texts[self._file] = f"// one line more\n{self._texts[self._file]}"
+        self.edit_kernel()
+
+    def edit_kernel_and_host_code(self):
+        text = self._texts[self._file]
+        self._texts[self._file] = text.replace(' tensor"', ' tensor" "!"')
         self.edit_kernel()
 
     def worker(self, way="ours"):
@@ -104,7 +100,7 @@ class EditedOp(EditedExtension):
 
     def __init__(self, folder, name):
         Project(folder)
-        file, *edit = EDITS[name]
+        file, edit = EDITS[name]
         arguments = {"name": name, "project": str(folder)}
         self._prepare(folder, Path(folder, file), edit, arguments)
 

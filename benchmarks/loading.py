@@ -20,10 +20,11 @@ live: a load_op of this project's ops, or a load of an extension of one .cu file
 and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
 of that kernel, in one process. "notebook" is a cell of a Jupyter kernel, "new process" one that has
 imported torch. All have started CUDA, and in watch mode its start is not counted. "directly after
-the first build": while its code is compared in the background, once. "with a line more": each edit
-adds a line, too, so that g++ preprocesses the files. A GPU is needed. Extensions are measured one
-after the other on an idle machine, but their builds by nvcc run in parallel, and so do the rounds
-beside PyTorch's load: they take minutes.
+the first build": while its code is compared in the background, in a new cache each round. "with a
+line more": each edit adds a line, too, so that g++ preprocesses the files. "with host code": the
+edit changes host code too, and makes a complete build. A GPU is needed. Extensions are measured one
+after the other on an idle machine, but first and complete builds run in parallel, and so do the
+rounds beside PyTorch's load: they take minutes.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ from _jit_loader.system.jobs import parallel_jobs
 from benchmarks import report, timing
 from benchmarks.live_edits import EDITS as LIVE_OPS
 from benchmarks.live_edits import EXTENSIONS, edited
-from benchmarks.subject import WAYS, Subject, compare, ready_workers, ways_of
+from benchmarks.subject import Subject, compare, ready_workers, ways_of
 from benchmarks.watch import LiveScript
 
 SOURCES = ("plain", "light", "extension")
@@ -154,16 +155,22 @@ def live_edit(name, quick):
             about = {"built_for": "cuda", "question": question}
             return compare(calls, rounds, op, edit, warm_up, **about)
 
-        workers = {way: op.worker(way) for way in WAYS}
-        for worker in workers.values():
-            stack.callback(worker.close)
-            worker.wait_until_ready()
-            worker.ask()
-        calls = {way: worker.load for way, worker in workers.items()}
-        workers["ours"].answer()
-        ours = {"ours": calls["ours"]}
-        soon = ask("directly after the first build", ours, 1)
-        workers["torch"].answer()
+        def ready(way):
+            return stack.enter_context(ready_workers({way: [lambda: op.worker(way)]}))[way][0]
+
+        def build_and_edit():
+            op.write(0)
+            op.environment["JIT_LOADER_CACHE"] = tempfile.mkdtemp(dir=folder)
+            workers.append(ready("ours"))
+            workers[-1].load()
+            op.edit_kernel()
+
+        workers, torchs = [], ready("torch")
+        torchs.ask()
+        ours = {"ours": lambda: workers[-1].load()}
+        slow_rounds = 1 if quick else SLOW_ROUNDS
+        soon = ask("directly after the first build", ours, slow_rounds, edit=build_and_edit)
+        torchs.answer()
         notebook = op.notebook()
         stack.callback(notebook.close)
         notebook.load()
@@ -176,8 +183,10 @@ def live_edit(name, quick):
             script.start()
             script.load()
             yield ask("watch mode", {"watch": script.load}, rounds, warm_up)
-        calls["alone"] = op.bare_commands()
-        yield ask("same process", calls, 1 if quick else SLOW_ROUNDS)
+        slow = {"torch": torchs.load, "alone": op.bare_commands()}
+        yield ask("same process", ours | slow, slow_rounds)
+        if name in EXTENSIONS:
+            yield ask("with host code", ours, slow_rounds, edit=op.edit_kernel_and_host_code)
 
 
 def measure_loads(options, device):

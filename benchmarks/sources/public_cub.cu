@@ -10,7 +10,7 @@ __global__ void run(const float* x, float* y, int numel) {
   const auto block = cooperative_groups::this_thread_block();
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   const float sum = Reduce(storage).Sum(i < numel ? x[i] : 0.0f);
-  if (block.thread_rank() == 0) y[blockIdx.x] = sum + 0;
+  if (block.thread_rank() == 0) y[blockIdx.x] = sum;
 }
 
 torch::Tensor forward(torch::Tensor x) {
