@@ -24,6 +24,7 @@ parentheses is the range of the middle half of the samples. The other columns ha
 its time over ours."""
 PAGES = (
     *("README.md", "docs/zh-CN/README.md", "docs/gallery.md", "docs/performance.md"),
+    "docs/losses.md",
     "docs/scaling.md",
 )
 SPEED_DIFFERS = 0.15

@@ -8,9 +8,9 @@ NVRTC makes of it has to give the same bits as what nvcc made before.
 
 import importlib
 import re
-import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 
@@ -68,12 +68,9 @@ def are_same_bits(x, y):
 
 def main():
     # The complete builds do not end, so that each load gets the replaced kernels.
-    loading.start_build = lambda *arguments: subprocess.Popen(["sleep", "3600"])
-    try:
-        return compare()
-    finally:
-        for op in live.ops.values():
-            op.process.kill()
+    endless = SimpleNamespace(poll=lambda: None, terminate=lambda: None)
+    loading.start_build = lambda *arguments: endless
+    return compare()
 
 
 def compare():
