@@ -155,7 +155,12 @@ def _bindings():
 @pytest.fixture
 def no_builds(monkeypatch):
     """Makes complete builds of live edits never end."""
-    monkeypatch.setattr(loading, "start_build", lambda *_: subprocess.Popen(["sleep", "600"]))
+    started = []
+    start = functools.partial(subprocess.Popen, ["sleep", "600"])
+    monkeypatch.setattr(loading, "start_build", lambda *_: started.append(start()) or started[-1])
+    yield
+    for process in started:
+        process.kill()
 
 
 def background_build():

@@ -217,7 +217,7 @@ def test_headers_that_nvrtc_keeps_are_those_of_the_program():
     assert one != two
 
 
-def test_forks_use_precompiled_headers():
+def check_forks():
     """What --pch keeps is deleted when a fork ends."""
     programs = [with_header(value) for value in (3, 4)]
     expected = nvrtc.compile_program(programs[0], ["f"])
@@ -229,6 +229,11 @@ def test_forks_use_precompiled_headers():
             ctypes.CDLL(None).exit(nvrtc.compile_program(same, ["f"]) != expected)
         assert os.waitpid(child, 0)[1] == 0
     assert with_header(4) == programs[1]
+
+
+def test_forks_use_precompiled_headers(python):
+    """In a new process: the fork of one that has used a GPU may never end."""
+    python("-c", f"from {__name__} import check_forks; check_forks()", check=True)
 
 
 FLAGS = "-DA=1 -isystem /b -include a.h -res-usage -maxrregcount 60 -Xptxas -O3 -ccbin g++ -t 4 -w "
