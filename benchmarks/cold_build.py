@@ -28,11 +28,6 @@ the other, and in 8 processes ("torch in parallel"). On a machine with few cores
 precompiles the header itself.
 
 Without nvcc, everything is built for the CPU only.
-
-Earlier versions of this script asked more, and the results in benchmarks/results/ have their
-answers: second op (sigmoid, if add2 is built), binding edit (add2 after an edit of its binding),
-second extension (load of a source with torch/extension.h, which another extension has had
-precompiled), and "before", an older version of this project.
 """
 
 import importlib.util

@@ -10,9 +10,9 @@ header that only the kernel includes, and by 16 processes that start together wi
 new process has imported torch before it is timed; all other imports of a load count. "Just built"
 is the first load after another process has built: the files are then younger than 2 s. A loader
 that returns a module of older code is listed as stale and has no time. "alone" runs PyTorch's
-commands that compile the edited kernel and link (in runs without a commit, ours in turn). Ours may
-be faster, because it leaves out the C++ frontend, runs nvcc's two halves in parallel
-(_jit_loader/cuda/halves.py) and links stubs (build/pytorch/libraries.py).
+commands that compile the edited kernel and link (in runs without a commit, our commands), one after
+the other. Ours may be faster, because it leaves out the C++ frontend, runs nvcc's two halves in
+parallel (_jit_loader/cuda/halves.py) and links stubs (build/pytorch/libraries.py).
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 
@@ -22,7 +22,8 @@ of that kernel, in one process. "notebook" is a cell of a Jupyter kernel, "new p
 imported torch. All have started CUDA, and in watch mode its start is not counted. "directly after
 the first build": while its code is compared in the background, in a new cache each round. "with a
 line more": each edit adds a line, too, so that g++ preprocesses the files. "with host code": the
-edit changes host code too, and makes a complete build. A GPU is needed. Extensions are measured one
+edit changes host code too, and makes a complete build. (Runs of commit e866e02 and before have one
+round of the first, and none of the last.) A GPU is needed. Extensions are measured one
 after the other on an idle machine, but first and complete builds run in parallel, and so do the
 rounds beside PyTorch's load: they take minutes.
 """

@@ -438,8 +438,9 @@ def readme(by_device):
             machines.setdefault(machine, []).append(len(rows))
             rounds.append(result["rounds"])
     lines = markdown(["when you ...", "PyTorch's `load`", "jit_loader"], rows)
-    listed = (f"{_range(numbers)}: {machine}" for machine, numbers in machines.items())
-    text = f"Rows {'; '.join(listed)}. Medians of {_range(rounds)} runs, without `import torch`."
+    rows_of = {machine: f"row{'s'[: len(of) - 1]} {_range(of)}" for machine, of in machines.items()}
+    listed = map(": ".join, rows_of.items())
+    text = f"{'; '.join(listed)}. Medians of {_range(rounds)} rounds; `import torch` not counted."
     return [*lines, "", text]
 
 
@@ -458,10 +459,11 @@ CHINESE = {
     "build two small C++ files without PyTorch's headers, in a new cache, on 2 cores": (
         "在 2 个核上，用新的缓存，编译两个不含 PyTorch 头文件的小 C++ 文件"
     ),
-    "Rows ": "行 ",
+    ": rows ": "：行 ",
+    ": row ": "：行 ",
     "runs the old code, silently": "不声不响地运行旧代码",
     ". Medians of ": "。",
-    " runs, without `import torch`.": " 次的中位数，不含 `import torch` 的时间。",
+    " rounds; `import torch` not counted.": " 次的中位数，不含 `import torch` 的时间。",
     " to ": " 到 ",
     " cores": " 核",
 }

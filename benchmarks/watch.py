@@ -9,7 +9,8 @@ line after the import of the wrapper runs:
     watch  `python -m jit_loader watch script.py`, which keeps running
     ours   `python script.py` with jit_loader.load
     torch  `python script.py` with torch.utils.cpp_extension.load
-    alone  PyTorch's commands that compile the kernel and link, without Python
+    alone  PyTorch's commands that compile the kernel and link, without Python (in runs without a
+           commit, the commands are ours)
 
 A run in watch mode is a fork of a process that has imported PyTorch; "ours" and "torch" start a new
 interpreter, which imports it again. A way that runs older code is listed as stale and has no time.
