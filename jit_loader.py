@@ -21,7 +21,7 @@ Settings (environment variables):
     JIT_LOADER_COMPILE_TIMEOUT  seconds after which a compiler is killed (default: no limit)
     JIT_LOADER_LINEINFO=1       CUDA code has line information, for ncu and cuda-gdb
     JIT_LOADER_KEY_VARIABLES    names of more variables, separated by ":", for the key of a build
-    MAX_JOBS                    compilers at a time (default: one per core and 3 GB of memory)
+    MAX_JOBS                    compilers at a time (default: one per core, but one per 3 GB)
     TORCH_CUDA_ARCH_LIST        GPU architectures, such as "8.0;9.0" (default: this machine's)
 
 `python -m jit_loader` lists the commands.
@@ -225,7 +225,7 @@ def cuda_kernel(
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Implements `%load_ext jit_loader`, in a notebook or in IPython.
+    """`%load_ext jit_loader` works in a notebook and in IPython.
 
     Before each cell, the ops that are loaded are rebuilt if a kernel, a header or a binding has
     changed. Functions that were imported earlier use the new code. If compilation fails, the cell
@@ -247,9 +247,10 @@ def unload_ipython_extension(shell: Any) -> None:
 
 
 def loaded(name: str) -> Loaded:
-    """Describes the last load of an extension in this process: compiled, seconds, with_cuda, path.
+    """Describes the last load of an extension in this process.
 
-    A variant of an op has the name "add2[THREADS_PER_BLOCK=256]".
+    The result has compiled, whether this load compiled it; seconds; with_cuda; and path, of the
+    library. A variant of an op has the name "add2[THREADS_PER_BLOCK=256]".
 
     Raises:
         KeyError: this process has loaded no extension of that name.

@@ -407,7 +407,7 @@ README = [
         "gpu",
         *load("extension", QUESTIONS[2]),
     ),
-    ("edit a header of that `.cu`, in the same process", "gpu", *load("extension", QUESTIONS[3])),
+    ("edit a header of that `.cu`", "gpu", *load("extension", QUESTIONS[3])),
     ("load that extension unchanged, in a new process", "gpu", *load("extension", FROM_CACHE)),
     (
         "build two small C++ files without PyTorch's headers, in a new cache, on 2 cores",
@@ -454,7 +454,7 @@ CHINESE = {
     "change a constant of host code in a `.cu`; its `.cpp` has `torch/extension.h`": (
         "在一个 `.cu` 里修改主机代码的常量，它的 `.cpp` 含有 `torch/extension.h`"
     ),
-    "edit a header of that `.cu`, in the same process": "在同一个进程里，修改这个 `.cu` 的头文件",
+    "edit a header of that `.cu`": "修改这个 `.cu` 的头文件",
     "load that extension unchanged, in a new process": "什么都没改，在新进程里加载这个扩展",
     "build two small C++ files without PyTorch's headers, in a new cache, on 2 cores": (
         "在 2 个核上，用新的缓存，编译两个不含 PyTorch 头文件的小 C++ 文件"

@@ -148,7 +148,10 @@ def signature(name, function):
     """Returns the code block of a Python function's signature."""
     parameters, last = [], None
     for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and last is not parameter.KEYWORD_ONLY:
+        if parameter.kind is parameter.KEYWORD_ONLY and last not in (
+            parameter.KEYWORD_ONLY,
+            parameter.VAR_POSITIONAL,
+        ):
             parameters.append("*")
         last, text = parameter.kind, parameter.name
         if parameter.annotation is not parameter.empty:
@@ -156,7 +159,8 @@ def signature(name, function):
         if parameter.default is not parameter.empty:
             equals = " = " if ":" in text else "="
             text += equals + getattr(parameter.default, "__name__", repr(parameter.default))
-        parameters.append(("**" if parameter.kind is parameter.VAR_KEYWORD else "") + text)
+        stars = {parameter.VAR_KEYWORD: "**", parameter.VAR_POSITIONAL: "*"}
+        parameters.append(stars.get(parameter.kind, "") + text)
     line = f"{name}({', '.join(parameters)})"
     if len(line) > 100:
         line = f"{name}(\n" + "".join(f"    {text},\n" for text in parameters) + ")"

@@ -16,18 +16,7 @@ INFINITE = float("inf")
 
 
 class Measurement(SimpleNamespace):
-    """What measure has found. It prints as one line.
-
-    Attributes:
-        name: the function's. device: the torch.device that was timed.
-        seconds, interval: the median of its times, and the ends of the median's 95% interval.
-        bandwidth, copy_bandwidth: bytes per second, and those of a copy on the device; or None.
-        flops: floating-point operations per second, or None.
-        reference, speedup: the reference's name, and how many times as fast the function is.
-        wrong: what is wrong with the result, in words; '' if nothing is.
-        error, index: the largest error, in eps, and the index of its element.
-        change: since the last other version, in words; '' if there is none.
-    """
+    """What measure has found. It prints as one line."""
 
     def __repr__(self):
         name = f"{self.name} IS WRONG: {self.wrong}" if self.wrong else self.name
@@ -53,7 +42,7 @@ def measure(
     bytes: int | None = None,
     flops: float | None = None,
 ) -> Measurement:
-    """Times function(*arguments), compares its result with a reference's, and returns both.
+    """Times function(*arguments), and compares its result with that of a reference.
 
         print(measure(add2, a, b, reference=torch.add))
 
@@ -71,6 +60,16 @@ def measure(
         bytes: what a call reads and writes; by default the tensors in the arguments and in the
             result, each once.
         flops: the floating-point operations of a call.
+
+    Returns:
+        name, device: the function's name, and the torch.device that was timed.
+        seconds, interval: the median of its times, and the ends of the median's 95% interval.
+        bandwidth, copy_bandwidth: bytes per second, and those of a copy on the device; or None.
+        flops: floating-point operations per second, or None.
+        reference, speedup: the reference's name, and how many times as fast the function is.
+        wrong: what is wrong with the result, in words; '' if nothing is.
+        error, index: the largest error, in eps, and the index of its element.
+        change: since the last other version, in words; '' if there is none.
 
     Raises:
         TypeError: the function or the reference cannot be called, or a result cannot be compared.

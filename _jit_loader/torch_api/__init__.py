@@ -39,7 +39,8 @@ def load(
     module; with is_python_module=False the path of the library, whose operators are then in
     torch.ops; with is_standalone=True the path of the executable. The extension is compiled if the
     content of a source or header, a flag, a compiler, PyTorch or another input has changed, and
-    then only the affected objects.
+    then only the affected objects. After an edit of device code alone, load may return the same
+    module, whose next launch runs the new code; the complete build follows.
 
     Builds are kept in the cache. build_directory, if given, gets copies of the library and the
     objects; the library is opened from there. Paths in flags have to be absolute. verbose prints
