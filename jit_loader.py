@@ -21,7 +21,7 @@ Settings (environment variables):
     JIT_LOADER_COMPILE_TIMEOUT  seconds after which a compiler is killed (default: no limit)
     JIT_LOADER_LINEINFO=1       CUDA code has line information, for ncu and cuda-gdb
     JIT_LOADER_KEY_VARIABLES    names of more variables, separated by ":", for the key of a build
-    MAX_JOBS                    compilers at a time (default: one per core, but one per 3 GB)
+    MAX_JOBS                    compilers at a time (default: one per core, at most one per 3 GB)
     TORCH_CUDA_ARCH_LIST        GPU architectures, such as "8.0;9.0" (default: this machine's)
 
 `python -m jit_loader` lists the commands.

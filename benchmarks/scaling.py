@@ -4,72 +4,36 @@
 
 1 to 64 processes, like the ranks of a job on one machine, load one of sources/ by jit_loader.load
 and by torch.utils.cpp_extension.load. In a cold start nothing is built, in a warm start everything
-is. Each process has imported torch before the common start; a sample is the time from there until
-the last one has the module. Each cold start has a new cache folder, so ours includes creating the
-files that each cache needs once: about 0.3 s of work on 2 cores.
+is. Each process has imported torch before the common start, and nothing of a loader; a sample is
+the time from there until the last one has the module. Each cold start has a new cache folder, so
+ours includes creating the files that each cache needs once: about 0.3 s of work on 2 cores. (In
+runs without a commit, the processes had imported a part of jit_loader before the start.)
 """
 
-import contextlib
-import gc
-import multiprocessing
-import os
+import json
+import subprocess
 import sys
 import tempfile
-import time
 
 from benchmarks import report, timing
 from benchmarks.loading import SOURCES
 from benchmarks.subject import WAYS, Subject
-from benchmarks.worker import FUNCTIONS
+from benchmarks.worker import ROOT
 
 PROCESSES, QUICK_PROCESSES = (1, 2, 4, 8, 16, 32, 64), (2,)
 ROUNDS = 5
-SECONDS_LIMIT = 600
-
-# Forks of a clean process that has imported torch: 64 imports would take longer than the rest.
-forkserver = multiprocessing.get_context("forkserver")
-
-
-def load(way, arguments, environment, barrier, queue):
-    """Loads in a process; puts (time of the start, time of the module, its value) into a queue.
-
-    If the load fails, the error replaces the value.
-    """
-    os.environ.clear()
-    os.environ.update(environment)
-    sys.dont_write_bytecode = False  # as in benchmarks.worker
-    # In a fork, a collection copies the pages of all of PyTorch's objects. That takes 0.1 s of CPU
-    # time, which a rank does not spend: it is no fork.
-    gc.freeze()
-    began = time.monotonic()
-    try:
-        barrier.wait(SECONDS_LIMIT)
-        began = time.monotonic()
-        # The output of PyTorch's load would spoil the table.
-        with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
-            value = FUNCTIONS[way](**arguments).value()
-    except Exception as error:
-        value = repr(error)
-    queue.put((began, time.monotonic(), value))
 
 
 def start_together(subject, way, processes):
     """Returns the seconds until each of the processes has the subject's module."""
-    barrier, queue = forkserver.Barrier(processes), forkserver.Queue()
-    arguments = (way, *subject.call(way), barrier, queue)
-    started = [forkserver.Process(target=load, args=arguments) for _ in range(processes)]
-    for process in started:
-        process.start()
-    # A process that is killed (usually out of memory) puts nothing into the queue.
-    began, ended, values = zip(*(queue.get(timeout=2 * SECONDS_LIMIT) for _ in started))
-    for process in started:
-        process.join()
-    for value in values:
-        if value != subject.value:
-            raise SystemExit(
-                f"{way}, {processes} processes: {value} is not the value of the sources"
-            )
-    return [end - min(began) for end in ended]
+    arguments, environment = subject.call(way)
+    call = [sys.executable, "-m", "benchmarks.together", way, str(processes), json.dumps(arguments)]
+    finished = subprocess.run(call, cwd=ROOT, env=environment, capture_output=True, text=True)
+    answers = [json.loads(line) for line in finished.stdout.splitlines()]
+    if len(answers) != processes or {value for _, _, value in answers} != {subject.value}:
+        raise SystemExit(f"{way}, {processes} processes: {answers}\n{finished.stderr}")
+    first = min(began for began, _, _ in answers)
+    return [ended - first for _, ended, _ in answers]
 
 
 def starts(source, device, processes, quick):
@@ -94,7 +58,6 @@ def main():
     parser.add_argument("--source", choices=SOURCES, default="plain", help="default: plain")
     options = parser.parse_args()
     device = report.built_for()
-    forkserver.set_forkserver_preload(["benchmarks.loading"])
     results = []
     for processes in QUICK_PROCESSES if options.quick else PROCESSES:
         results += starts(options.source, device, processes, options.quick)

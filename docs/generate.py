@@ -189,12 +189,11 @@ def notebook():
     tree = ast.parse((ROOT / "_jit_loader" / "notebook" / "extension.py").read_text())
     texts = [prose(inspect.getdoc(jit_loader.load_ipython_extension))]
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and any(
-            ast.unparse(decorator) == "magic.cell_magic" for decorator in node.decorator_list
-        ):
+        decorators = map(ast.unparse, getattr(node, "decorator_list", ()))
+        if {"magic.cell_magic", "magic.line_magic"} & {*decorators}:
             usage, _, text = ast.get_docstring(node).partition(": ")
-            text = text[0].upper() + text[1:]
-            texts.append(f"### %%{node.name}\n\n```\n{usage}\n```\n\n{prose(text)}")
+            title = usage.partition(" ")[0]
+            texts.append(f"### {title}\n\n```\n{usage}\n```\n\n{prose(text[0].upper() + text[1:])}")
     return "\n\n".join(texts) + "\n"
 
 

@@ -1,10 +1,11 @@
 """Prints the measurements of an op or extension: each version, its edit, its time, its kernels.
 
 NAME is an op, a variant such as "add2[BLOCK=512]", or an extension that jit_loader.measure has
-measured. A row is the last run of a version with these arguments; the change is the one since the
-version before. The lines of an edit are counted against the files of the run before. Registers,
-spills (bytes stored) and shared memory (bytes) are the most that a kernel of the version uses; "-"
-if the cache does not have its build.
+measured. Consecutive runs of a version with the same arguments are one row, with the figures of the
+last; a version that comes back has another row. The change is the one since the version before. The
+lines of an edit are counted against the files of the run before. Registers, spills (bytes stored)
+and shared memory (bytes) are the most that a kernel of the version uses; "-" if the cache does not
+have its build.
 """
 
 import os

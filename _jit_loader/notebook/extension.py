@@ -218,7 +218,7 @@ class Magics(magic.Magics):
 
     @magic.line_magic
     def measure(self, line):
-        """%measure [-r REFERENCE] CALL: jit_loader.measure of a call.
+        """%measure [-r REFERENCE] CALL: measures a call as jit_loader.measure does.
 
             %measure -r torch.add add2(a, b)
 
