@@ -23,9 +23,9 @@ imported torch. All have started CUDA, and in watch mode its start is not counte
 the first build": while its code is compared in the background, in a new cache each round. "with a
 line more": each edit adds a line, too, so that g++ preprocesses the files. "with host code": the
 edit changes host code too, and makes a complete build. (Runs of commit e866e02 and before have one
-round of the first, and none of the last.) A GPU is needed. Extensions are measured one
-after the other on an idle machine, but first and complete builds run in parallel, and so do the
-rounds beside PyTorch's load: they take minutes.
+round directly after the first build, and none with host code.) A GPU is needed. Extensions are
+measured one after the other on an idle machine, but first and complete builds run in parallel, and
+so do the rounds beside PyTorch's load: they take minutes.
 """
 
 import contextlib

@@ -1,7 +1,7 @@
 """Lists the builds in the cache.
 
-The key is made of the first letters of a build's two folders. CUDA is the version that the build
-was compiled for, or "no". --json has more: also the time of the last use.
+The key is made of the first letters of a build's two folders. The age is that of the build. CUDA is
+the version that it was compiled for, or "no". --json has more: also the time of the last use.
 """
 
 import json
