@@ -25,7 +25,7 @@ SOURCE = """\
 #endif
 static __device__ int counter;
 namespace {
-template <class T> __global__ void scale(T* x) { x[threadIdx.x] *= SIZE + counter; }
+template <class T> __global__ void scale(T* x) { if (x) x[threadIdx.x] *= SIZE + counter; }
 }
 extern "C" long other(void) {
   scale<<<1, 32>>>((float*)nullptr);
