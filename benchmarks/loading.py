@@ -108,21 +108,22 @@ def loads(source, device, quick):
                 more = {"alone": bare} if name == "kernel" else {}
                 question = f"{name} edit, same process"
                 yield compare({**calls, **more}, rounds, subject, edit, **about, question=question)
-    yield cold(source, device, 2 if quick else 16, 1 if quick else 3)
+    yield cold(source, device, quick)
 
 
-def cold(source, device, processes, rounds):
+def cold(source, device, quick):
     """Returns the wall time until each process has the module.
 
     Each way starts from a separate folder with the same sources.
     """
-    ways = ways_of(source)
+    ways, (processes, rounds) = ways_of(source), (2, 1) if quick else (16, 3)
     samples, stale = {way: [] for way in ways}, set()
     for way, _ in timing.turns(ways, rounds, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:
             subject = Subject(folder, source, device)
             start = functools.partial(subject.worker, way)
             with ready_workers({way: [start] * processes}) as workers:
+                timing.settle(quick)
                 started = time.perf_counter()
                 for worker in workers[way]:
                     worker.ask()

@@ -6,8 +6,10 @@
 and by torch.utils.cpp_extension.load. In a cold start nothing is built, in a warm start everything
 is. Each process has imported torch before the common start, and nothing of a loader; a sample is
 the time from there until the last one has the module. Each cold start has a new cache folder, so
-ours includes creating the files that each cache needs once: about 0.3 s of work on 2 cores. (In
-runs without a commit, the processes had imported a part of jit_loader before the start.)
+ours includes creating the files that each cache needs once: about 0.3 s of work on 2 cores. The
+sources are older than 2 s, and the cache is outside their folder: after an edit within the last 2
+s, each process would read the files again. (In runs without a commit, the processes had imported a
+part of jit_loader before the start, the sources were new, and the cache was in their folder.)
 """
 
 import json
@@ -38,19 +40,15 @@ def start_together(subject, way, processes):
 
 def starts(source, device, processes, quick):
     """Returns the results of cold and of warm starts; the ways take turns."""
-    cold, warm = ({way: [] for way in WAYS} for _ in range(2))
+    samples = {start: {way: [] for way in WAYS} for start in ("cold", "warm")}
     for way, _ in timing.turns(WAYS, 1 if quick else ROUNDS, warm_up=0):
         with tempfile.TemporaryDirectory() as folder:
             subject = Subject(folder, source, device)
-            cold[way].append(max(start_together(subject, way, processes)))
-            timing.settle(quick)
-            start_together(subject, way, 1)  # it may write the memo that later ones read
-            warm[way].append(max(start_together(subject, way, processes)))
+            for times in samples.values():
+                timing.settle(quick)
+                times[way].append(max(start_together(subject, way, processes)))
     about = {"built_for": device, "processes": processes}
-    return [
-        report.result(cold, **about, start="cold"),
-        report.result(warm, **about, start="warm"),
-    ]
+    return [report.result(times, **about, start=start) for start, times in samples.items()]
 
 
 def main():

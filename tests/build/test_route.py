@@ -7,9 +7,7 @@ import json
 SCRIPT = """
 import json, os, sys, traceback
 import _jit_loader, jit_loader
-
 loader, steps = os.path.dirname(_jit_loader.__file__) + os.sep, {{}}
-
 def note(event, arguments):
     if event == "subprocess.Popen" and any("ninja" in str(word) for word in arguments[1]):
         step = "compile"
@@ -23,7 +21,6 @@ def note(event, arguments):
               if f.filename.startswith(loader)]
     if frames[:1] == ["torch_api/__init__.py:load"]:
         steps[step] = frames
-
 sys.addaudithook(note)
 jit_loader.load("tiny", {sources!r})
 modules = [name.split(".")[1:2] for name in sys.modules if name.startswith("_jit_loader.")]

@@ -21,14 +21,11 @@ FOR_FLOATING(INSTANTIATE)
     "kernels/poke.cu": """\
 #include "kernels/shared/common.cuh"
 #include "kernels/poke.h"
-
 using namespace kernels;
-
 template <class T>
 __global__ void write_zero(T* y, int64_t i) {
   y[i] = T{};
 }
-
 template <class T>
 void poke(Cuda where, T* y, int64_t i) {
   write_zero<<<1, 1, 0, stream_of(where)>>>(y, i);
@@ -49,9 +46,7 @@ at::Tensor forward(const at::Tensor& y, int64_t i) {
 PYTHON_MODULE(module) { module.define<forward>("forward", "", "y", "i"); }
 """,
     "script.py": """\
-import sys
-import torch
-import jit_loader
+import sys, torch, jit_loader
 poke = jit_loader.load_op("poke").forward
 y = torch.zeros(1024, device="cuda")
 after = torch.zeros(1024, device="cuda")
@@ -70,7 +65,7 @@ if "call_again" in sys.argv:
 print(y.sum().item())
 """,
 }
-LINE_OF_THE_FAULT = 8
+LINE_OF_THE_FAULT = 6
 FAR = 1 << 40
 
 
