@@ -9,7 +9,7 @@ from _jit_loader.build.pytorch.libraries import link_missing_names
 from _jit_loader.key.toolchain import cuda_home
 from _jit_loader.ops.project import source_paths
 from benchmarks.notebook import Notebook
-from benchmarks.subject import SOURCES, Project, Subject
+from benchmarks.subject import SOURCES, WAYS, Project, Subject
 from benchmarks.worker import Worker, environment
 
 # {op: (the file of the kernel, text in its body, which adds a number to the result at {})}
@@ -30,7 +30,7 @@ def value():
 class EditedExtension:
     """A copy of one of sources/public_*.cu; value is what its kernel adds to its results."""
 
-    bare_commands = Subject.bare_commands
+    ways, bare_commands = WAYS, Subject.bare_commands
 
     def __init__(self, folder, name):
         file = Path(folder, f"{name}.cu")
@@ -66,7 +66,7 @@ class EditedExtension:
         self._texts[self._file] = f"// one line more\n{self._texts[self._file]}"
         self.edit_kernel()
 
-    def edit_kernel_and_host_code(self):
+    def edit_host_code(self):
         text = self._texts[self._file]
         self._texts[self._file] = text.replace(' tensor"', ' tensor" "!"')
         self.edit_kernel()

@@ -1,7 +1,7 @@
 """How long does a load take, compared with PyTorch's load and with the compilers alone?
 
-    python -m benchmarks.loading [loads] [closure] [live] [--sources plain light extension]
-        [--edited public_float add2 ...]
+    python -m benchmarks.loading [loads] [closure] [live] [live_slow]
+        [--sources plain light extension] [--edited public_float add2 ...]
 
 loads: each of three bindings (sources/) is loaded with one kernel by jit_loader.load and by
 torch.utils.cpp_extension.load; the light one also by tvm_ffi, with a separate binding, if
@@ -17,15 +17,19 @@ parallel (_jit_loader/cuda/halves.py) and links stubs (build/pytorch/libraries.p
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 
 live: a load_op of this project's ops, or a load of an extension of one .cu file (sources/public_*),
-and PyTorch's load of the same sources, after an edit within a kernel's body, until the first result
-of that kernel, in one process. "notebook" is a cell of a Jupyter kernel, "new process" one that has
-imported torch. All have started CUDA, and in watch mode its start is not counted. "directly after
-the first build": while its code is compared in the background, in a new cache each round. "with a
-line more": each edit adds a line, too, so that g++ preprocesses the files. "with host code": the
-edit changes host code too, and makes a complete build. (Runs of commit e866e02 and before have one
-round directly after the first build, and none with host code.) A GPU is needed. Extensions are
-measured one after the other on an idle machine, but first and complete builds run in parallel, and
-so do the rounds beside PyTorch's load: they take minutes.
+after an edit within a kernel's body, until the first result of that kernel, in one process.
+"notebook" is a cell of a Jupyter kernel, "new process" one that has imported torch. All have
+started CUDA, and in watch mode its start is not counted. "directly after the first build": while
+its code is compared in the background, in a new cache each round. "with a line more": each edit
+adds a line, too, so that g++ preprocesses the files. Extensions are measured one after the other on
+an idle machine, but first builds run in parallel.
+
+live_slow: the same edits, beside PyTorch's load of the same sources and the compilers alone. As
+each of PyTorch's builds takes a minute, as many extensions run at a time as there are pairs of
+cores. "with host code": the edit changes host code too, and makes a complete build.
+
+Both need a GPU. (In the run of commit e866e02 the second part followed the first one, in the same
+process, and had no edits of host code.)
 """
 
 import contextlib
@@ -48,7 +52,7 @@ from benchmarks.watch import LiveScript
 
 SOURCES = ("plain", "light", "extension")
 EDITS = 5  # of each kind
-LIVE_ROUNDS, SLOW_ROUNDS = 10, 3  # PyTorch's builds take a minute
+LIVE_ROUNDS, FIRST_BUILDS = 10, 3
 
 
 def starters(subject, count=1):
@@ -146,49 +150,57 @@ def closure(headers, quick):
         return in_new_processes(subject, 1 if quick else 5, warm_up=1, **about)
 
 
+def after_edits(op, where, calls, rounds, warm_up=0, edit=None):
+    """Returns the result of the first results of an edited kernel; edit: by default, its body."""
+    question = f"kernel body edit to its first result, {where}: {op.arguments['name']}"
+    about = {"built_for": "cuda", "question": question}
+    return compare(calls, rounds, op, edit or op.edit_kernel, warm_up, **about)
+
+
 def live_edit(name, quick):
-    """Yields the results of edits within a kernel: soon after a build, in programs, by PyTorch."""
-    rounds, warm_up = (1, 0) if quick else (LIVE_ROUNDS, 1)
+    """Yields the results of edits within a kernel: soon after a build, then in programs."""
+    rounds, warm_up, builds = (1, 0, 1) if quick else (LIVE_ROUNDS, 1, FIRST_BUILDS)
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         op = edited(folder, name)
-
-        def ask(where, calls, rounds, warm_up=0, edit=op.edit_kernel):
-            question = f"kernel body edit to its first result, {where}: {name}"
-            about = {"built_for": "cuda", "question": question}
-            return compare(calls, rounds, op, edit, warm_up, **about)
-
-        def ready(way):
-            return stack.enter_context(ready_workers({way: [lambda: op.worker(way)]}))[way][0]
 
         def build_and_edit():
             op.write(0)
             op.environment["JIT_LOADER_CACHE"] = tempfile.mkdtemp(dir=folder)
-            workers.append(ready("ours"))
+            workers.append(stack.enter_context(ready_workers({"ours": [op.worker]}))["ours"][0])
             workers[-1].load()
             op.edit_kernel()
 
-        workers, torchs = [], ready("torch")
-        torchs.ask()
-        ours = {"ours": lambda: workers[-1].load()}
-        slow_rounds = 1 if quick else SLOW_ROUNDS
-        soon = ask("directly after the first build", ours, slow_rounds, edit=build_and_edit)
-        torchs.answer()
+        workers, ours = [], {"ours": lambda: workers[-1].load()}
+        where = "directly after the first build"
+        soon = after_edits(op, where, ours, builds, edit=build_and_edit)
         notebook = op.notebook()
         stack.callback(notebook.close)
         notebook.load()
         yield soon
         with ready_workers({"new": [op.worker] * (rounds + warm_up)}) as started:
             new = {"new process": lambda: started["new"].pop().load(), "notebook": notebook.load}
-            yield ask("other programs", ours | new, rounds, warm_up)
-        yield ask("with a line more", ours, rounds, warm_up, op.edit_kernel_and_lines)
+            yield after_edits(op, "other programs", ours | new, rounds, warm_up)
+        yield after_edits(op, "with a line more", ours, rounds, warm_up, op.edit_kernel_and_lines)
         with contextlib.closing(LiveScript(op)) as script:
             script.start()
             script.load()
-            yield ask("watch mode", {"watch": script.load}, rounds, warm_up)
-        slow = {"torch": torchs.load, "alone": op.bare_commands()}
-        yield ask("same process", ours | slow, slow_rounds)
-        if name in EXTENSIONS:
-            yield ask("with host code", ours, slow_rounds, edit=op.edit_kernel_and_host_code)
+            yield after_edits(op, "watch mode", {"watch": script.load}, rounds, warm_up)
+
+
+def slow_live_edit(name, quick):
+    """Yields the results of edits within a kernel beside PyTorch's load, and of host code."""
+    rounds, builds = (1, 1) if quick else (LIVE_ROUNDS, FIRST_BUILDS)
+    with tempfile.TemporaryDirectory() as folder:
+        op = edited(folder, name)
+        with ready_workers(starters(op)) as workers:
+            calls = {way: worker.load for way, (worker,) in workers.items()}
+            compare(calls, 1, op)
+            ours = {"ours": calls["ours"]}
+            after_edits(op, "", ours, builds)  # the loader's process has made edits
+            calls["alone"] = op.bare_commands()
+            yield after_edits(op, "same process", calls, rounds)
+            if name in EXTENSIONS:
+                yield after_edits(op, "with host code", ours, builds, edit=op.edit_host_code)
 
 
 def measure_loads(options, device):
@@ -209,24 +221,26 @@ def measure_closures(options, device):
 
 
 def measure_live(options, device):
-    if not torch.cuda.is_available():
-        report.progress("live: PyTorch finds no CUDA GPU on this machine")
-        return
-    names = options.edited or [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
-    edits = [live_edit(name, options.quick) for name in names]
+    edits = [live_edit(name, options.quick) for name in options.edited]
     with ThreadPoolExecutor(max(1, parallel_jobs() // 2)) as threads:
         results = [*threads.map(next, edits)]
-        for edit in edits:  # one after the other
-            results += itertools.islice(edit, 3)
-            report.progress(results[-1]["question"])
-            report.save("loading_live", "cuda", options, results)  # the next one may fail
-        results += itertools.chain(*threads.map(list, edits))
-        results.sort(key=lambda result: result["question"])
-        report.save("loading_live", "cuda", options, results)
+    for edit in edits:  # one after the other
+        results += edit
+        report.progress(results[-1]["question"])
+        report.save("loading_live", "cuda", options, results)  # the next one may fail
     report.show("from the save of a kernel to its first result", results)
 
 
+def measure_slow(options, device):
+    edits = [slow_live_edit(name, options.quick) for name in options.edited]
+    with ThreadPoolExecutor(max(1, parallel_jobs() // 2)) as threads:
+        results = [*itertools.chain(*threads.map(list, edits))]
+    report.save("loading_live_slow", "cuda", options, results)
+    report.show("from the save of a kernel to its first result, beside PyTorch's load", results)
+
+
 PARTS = {"loads": measure_loads, "closure": measure_closures, "live": measure_live}
+PARTS["live_slow"] = measure_slow
 
 
 def main():
@@ -242,10 +256,12 @@ def main():
     edited = {"nargs": "+", "choices": [*EXTENSIONS, *LIVE_OPS], "help": "default: all"}
     parser.add_argument("--edited", **edited)
     options = parser.parse_args()
-    # The other parts would take most of a quick run's time.
-    options.parts = options.parts or list(PARTS)[: 1 if options.quick else None]
+    # The other parts would take most of a quick run's time. Live edits need a GPU.
+    parts = 1 if options.quick else 4 if torch.cuda.is_available() else 2
+    options.parts = options.parts or list(PARTS)[:parts]
     # torch/extension.h takes most of a minute to compile on a small machine.
     options.sources = options.sources or SOURCES[: 1 if options.quick else 3]
+    options.edited = options.edited or [*EXTENSIONS, *LIVE_OPS][: 1 if options.quick else None]
     device = report.built_for()
     for part in options.parts:
         PARTS[part](options, device)

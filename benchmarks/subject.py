@@ -41,7 +41,7 @@ class Subject:
 
     def __init__(self, folder, source, device, headers=0):
         self.folder = Path(folder, "sources")
-        self.folder.mkdir()
+        self.folder.mkdir(parents=True)
         self._kernel = self.folder / {"cpu": "kernel_cpu.cpp", "cuda": "kernel.cu"}[device]
         self._header = self.folder / "value.h"
         binding = self.folder / f"{source}.cpp"

@@ -34,15 +34,13 @@ SETTLING_SECONDS = 0.5  # so that the end of a run does not affect the next one
 
 WAYS = ("watch", "ours", "torch", "alone")
 SCRIPT = """\
-import time
-import torch
+import time, torch
 from wrapper import module
 print("first line", module.value(), time.time(), flush=True)
 """
 # Each run starts CUDA again: not counted, as in the other ways.
 LIVE_SCRIPT = """\
-import time
-import torch
+import time, torch
 started = time.time()
 torch.zeros(1, device="cuda")
 cuda_seconds = time.time() - started
@@ -61,9 +59,7 @@ class Script(Subject):
     """A script with its wrapper and its extension in a separate folder, run in one way."""
 
     def __init__(self, folder, source, device, way):
-        folder = Path(folder, way)
-        folder.mkdir()
-        super().__init__(folder, source, device)
+        super().__init__(Path(folder, way), source, device)
         self.way = way
         self._process = None
         module, arguments = "jit_loader", {"name": "extension", "sources": self.sources}

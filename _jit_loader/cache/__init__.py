@@ -219,8 +219,8 @@ class Memo:
         """
         if self._checksum not in (None, _checksum(self.names + self.stamps + self.digests)):
             return {}
-        columns = struct.iter_unpack("32s", self.stamps), struct.iter_unpack("16s", self.digests)
-        rows = zip(self.paths(), *columns)
+        stamps = struct.iter_unpack(f"{STAMP_BYTES}s", self.stamps)
+        rows = zip(self.paths(), stamps, struct.iter_unpack(f"{DIGEST_BYTES}s", self.digests))
         # A path may occur twice: as an input, and without a digest as a file that has to exist.
         return {path: status + digest for path, (status,), (digest,) in rows if digest.strip(b"\0")}
 
