@@ -30,7 +30,7 @@ def value():
 class EditedExtension:
     """A copy of one of sources/public_*.cu; value is what its kernel adds to its results."""
 
-    ways, bare_commands = WAYS, Subject.bare_commands
+    ways, bare_commands = (*WAYS, "complete"), Subject.bare_commands
 
     def __init__(self, folder, name):
         file = Path(folder, f"{name}.cu")
@@ -72,7 +72,7 @@ class EditedExtension:
         self.edit_kernel()
 
     def worker(self, way="ours"):
-        """Starts a process that loads the sources and calls their kernel: "ours" or "torch"."""
+        """Starts a process that loads the sources and calls their kernel; way: one of ways."""
         arguments, variables = self.arguments, self.environment
         if way == "torch":
             arguments, variables = self._torchs_call()

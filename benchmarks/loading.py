@@ -195,12 +195,12 @@ def slow_live_edit(name, quick):
         with ready_workers(starters(op)) as workers:
             calls = {way: worker.load for way, (worker,) in workers.items()}
             compare(calls, 1, op)
-            ours = {"ours": calls["ours"]}
-            after_edits(op, "", ours, builds)  # the loader's process has made edits
+            complete = {"ours": calls.pop("complete")}
+            after_edits(op, "", {"ours": calls["ours"]}, builds)  # so that it has made edits
             calls["alone"] = op.bare_commands()
             yield after_edits(op, "same process", calls, rounds)
             if name in EXTENSIONS:
-                yield after_edits(op, "with host code", ours, builds, edit=op.edit_host_code)
+                yield after_edits(op, "with host code", complete, builds, edit=op.edit_host_code)
 
 
 def measure_loads(options, device):
