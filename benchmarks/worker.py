@@ -167,13 +167,7 @@ def raw(way, constant):
     return raw_kernels.timed(way, constant)
 
 
-FUNCTIONS = {
-    "ours": ours,
-    "torch": torchs,
-    "tvm_ffi": tvm_ffi,
-    "live": live,
-    "raw": raw,
-}
+FUNCTIONS = {"ours": ours, "torch": torchs, "tvm_ffi": tvm_ffi, "live": live, "raw": raw}
 
 
 def main():
