@@ -176,13 +176,13 @@ def compared(rows, cells=BESIDE_TORCH, machines=("GPU", "CPU")):
     """
 
     def write(*found):
-        lines = []
+        lines, shown = [], {m: runs for m, runs in zip(machines, found) if runs}
         for label, (benchmark, wanted) in rows.items():
-            results = [find(runs, benchmark, **wanted) for runs in found[: len(machines)]]
+            results = [find(runs, benchmark, **wanted) for runs in shown.values()]
             texts = [cell(r) if r else "" for r in results for cell in cells.values()]
             if any(results):
                 lines.append([label, *texts])
-        return markdown(["", *(f"{m}: {name}" for m in machines for name in cells)], lines)
+        return markdown(["", *(f"{m}: {name}" for m in shown for name in cells)], lines)
 
     return write
 
@@ -432,7 +432,8 @@ def readme(by_device):
             if stale:
                 cells["torch"] = "*runs the old code, silently*"
             fastest = "ours" if stale else min(cells, key=lambda way: result["seconds"][way][1])
-            cells[fastest] = f"**{cells[fastest]}**"
+            if stale or report.is_conclusive(result["ratios"]["torch"]):
+                cells[fastest] = f"**{cells[fastest]}**"
             rows.append([about, *cells.values()])
             machine = f"{runs[benchmark].on}, PyTorch {runs[benchmark]['machine']['torch']}"
             machines.setdefault(machine, []).append(len(rows))
