@@ -1,6 +1,7 @@
 """Removes all builds, or only those of the given names, with all variants of an op.
 
-Without names it asks first. Everything that is removed can be built again.
+Without names it asks first, and removes the history of measurements too. All else can be built
+again.
 """
 
 import sys

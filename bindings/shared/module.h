@@ -1,9 +1,9 @@
 // Makes C++ functions available in a Python module, with CPython's C API only.
 //
-// This is for compile time: with pybind11 add2's binding took more than twice as long. Of the rest,
-// most is ATen/core/Tensor.h (1.6 of 2.6 s, g++ 12, medians). PyTorch's headers for tensors and
-// errors in Python include pybind11, so the declarations needed from them are repeated here, and a
-// test compares them.
+// It avoids pybind11, with which add2's binding took more than twice as long to compile. Of the
+// time that remains, most is ATen/core/Tensor.h (1.6 of 2.6 s, g++ 12, medians). PyTorch's headers
+// for tensors and errors in Python include pybind11, so the declarations needed from them are
+// repeated here, and a test compares them.
 #pragma once
 
 #include "bindings/shared/pytorch.h"
