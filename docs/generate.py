@@ -45,7 +45,7 @@ OTHER_VARIABLES = {
     "CUDNN_HOME, CUDNN_PATH, CUDA_INC_PATH": "read by PyTorch for include paths; part of the key",
     "ATEN_CPU_CAPABILITY": "PyTorch's limit of vector instructions; ops are built for the same",
     "CUDA_LAUNCH_BLOCKING": "`1`: CUDA waits for each kernel: an error names the failed kernel",
-    "CUDA_MODULE_LOADING": "`EAGER`: CUDA loads all kernels at the start, so a live edit compiles all",
+    "CUDA_MODULE_LOADING": "`EAGER`: CUDA loads all kernels at the start; a live edit compiles all",
     "LD_LIBRARY_PATH, LD_PRELOAD": "read by the dynamic linker, not part of the key",
     "TMPDIR": "the folder of the compilers' temporary files (default: `/tmp`)",
     "PYTHONPATH": "`jit_loader run` puts a folder first in it, for the processes of the program",
