@@ -44,7 +44,6 @@ struct Cuda {
 //
 //   #define INSTANTIATE(T) template void add2(Cuda, T*, const T*, const T*, int64_t);
 //   FOR_FLOATING(INSTANTIATE)
-//
+#define FOR_FLOATING(X) X(double) X(float) X(kernels::Half) X(kernels::BFloat16)
 // An alias of the function's type would need no macro in the op, but nvcc 13.2 fails on it with an
 // internal error.
-#define FOR_FLOATING(X) X(double) X(float) X(kernels::Half) X(kernels::BFloat16)
