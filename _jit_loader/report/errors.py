@@ -88,11 +88,13 @@ class ShownAlone:
 class CompileError(ShownAlone, RuntimeError):
     """A source does not compile, link or load. The message names the first error.
 
-    output: all that the compilers and the linker printed.
-    stage: "compile", "link" or "load"; None if it is not known.
-    file, line: the place of the first error, a path and a number; None without one.
-    message: the first error alone.
-    kernels: dicts of the registers, spills, shared memory and stack of kernels that did compile.
+    Attributes:
+        output: all that the compilers and the linker printed.
+        stage: "compile", "link" or "load"; None if it is not known.
+        file, line: where the first error is; None if the compiler names no place.
+        message: the first error alone.
+        kernels: dicts of the registers, spills, shared memory and stack of kernels that did
+            compile.
     """
 
     output = message = ""
