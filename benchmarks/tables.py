@@ -440,7 +440,7 @@ def readme(by_device):
             rounds.append(result["rounds"])
     lines = markdown(["when you ...", "PyTorch's `load`", "jit_loader"], rows)
     rows_of = {machine: f"row{'s'[: len(of) - 1]} {_range(of)}" for machine, of in machines.items()}
-    listed = map(": ".join, rows_of.items())
+    listed = map(": ".join, rows_of.items()) if len(machines) > 1 else machines
     text = f"{'; '.join(listed)}. Medians of {_range(rounds)} rounds; `import torch` not counted."
     return [*lines, "", text]
 
@@ -460,7 +460,7 @@ CHINESE = {
     "build one C++ function for the first time (PyTorch: with `no_implicit_headers=True`)": (
         "第一次编译一个 C++ 函数，PyTorch 用 `no_implicit_headers=True`"
     ),
-    ": rows 1 to 5. Medians of ": "，第 1 到 5 行。",
+    ". Medians of ": "。",
     "runs the old code, silently": "仍运行旧代码，没有任何提示",
     " rounds; `import torch` not counted.": " 轮的中位数，不含 `import torch` 的时间。",
     " to ": " 到 ",
