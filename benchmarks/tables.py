@@ -410,7 +410,7 @@ README = [
     ("edit a header of that `.cu`", "gpu", *load("extension", QUESTIONS[3])),
     ("load that extension unchanged, in a new process", "gpu", *load("extension", FROM_CACHE)),
     (
-        "build one C++ function for the first time (PyTorch: with `no_implicit_headers=True`)",
+        "build a C++ function with `load_inline` (PyTorch's with `no_implicit_headers=True`)",
         *("gpu", *FIRST_BUILDS["`load_inline`"], "no_implicit_headers"),
     ),
 ]
@@ -438,7 +438,7 @@ def readme(by_device):
             machine = f"{runs[benchmark].on}, PyTorch {runs[benchmark]['machine']['torch']}"
             machines.setdefault(machine, []).append(len(rows))
             rounds.append(result["rounds"])
-    lines = markdown(["when you ...", "PyTorch's `load`", "jit_loader"], rows)
+    lines = markdown(["when you ...", "PyTorch", "jit_loader"], rows)
     rows_of = {machine: f"row{'s'[: len(of) - 1]} {_range(of)}" for machine, of in machines.items()}
     listed = map(": ".join, rows_of.items()) if len(machines) > 1 else machines
     text = f"{'; '.join(listed)}. Medians of {_range(rounds)} rounds; `import torch` not counted."
@@ -448,7 +448,6 @@ def readme(by_device):
 # The words of the README's table.
 CHINESE = {
     "when you ...": "当你……",
-    "PyTorch's `load`": "PyTorch 的 `load`",
     "edit the body of a kernel in a 16-line `.cu` with `torch/extension.h` (a *live edit*)": (
         "修改一个 16 行、含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，*热更新*"
     ),
@@ -457,8 +456,8 @@ CHINESE = {
     ),
     "edit a header of that `.cu`": "修改这个 `.cu` 的头文件",
     "load that extension unchanged, in a new process": "什么都没改，在新进程里加载这个扩展",
-    "build one C++ function for the first time (PyTorch: with `no_implicit_headers=True`)": (
-        "第一次编译一个 C++ 函数，PyTorch 用 `no_implicit_headers=True`"
+    "build a C++ function with `load_inline` (PyTorch's with `no_implicit_headers=True`)": (
+        "用 `load_inline` 第一次编译一个 C++ 函数，PyTorch 用 `no_implicit_headers=True`"
     ),
     ". Medians of ": "。",
     "runs the old code, silently": "仍运行旧代码，没有任何提示",
