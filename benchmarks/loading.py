@@ -151,7 +151,10 @@ def closure(headers, quick):
 
 
 def after_edits(op, where, calls, rounds, warm_up=0, edit=None):
-    """Returns the result of the first results of an edited kernel; edit: by default, its body."""
+    """Returns the result of loads after edits, until the kernel's first result.
+
+    where: the part of the question that says in which program. edit: by default, of the body.
+    """
     question = f"kernel body edit to its first result, {where}: {op.arguments['name']}"
     about = {"built_for": "cuda", "question": question}
     return compare(calls, rounds, op, edit or op.edit_kernel, warm_up, **about)

@@ -428,8 +428,7 @@ def readme(by_device):
         runs = newest(by_device, kind, (benchmark,))
         if result := find(runs, benchmark, **wanted):
             stale = "torch" in result.get("stale", ())
-            ways = [*torchs, *([] if torchs else ["torch"]), "ours"]
-            cells = {way: time(way)(result) for way in ways}
+            cells = {way: time(way)(result) for way in [*(torchs or ["torch"]), "ours"]}
             if stale:
                 cells["torch"] = "*runs the old code, silently*"
             fastest = "ours" if stale else min(cells, key=lambda way: result["seconds"][way][1])
@@ -459,6 +458,8 @@ CHINESE = {
     "build a C++ function with `load_inline` (PyTorch's with `no_implicit_headers=True`)": (
         "用 `load_inline` 第一次编译一个 C++ 函数，PyTorch 用 `no_implicit_headers=True`"
     ),
+    ": rows ": "：行 ",
+    ": row ": "：行 ",
     ". Medians of ": "。",
     "runs the old code, silently": "仍运行旧代码，没有任何提示",
     " rounds; `import torch` not counted.": " 轮的中位数，不含 `import torch` 的时间。",
