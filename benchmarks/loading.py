@@ -24,9 +24,10 @@ its code is compared in the background, in a new cache each round. "with a line 
 adds a line, too, so that g++ preprocesses the files. Extensions are measured one after the other on
 an idle machine, but first builds run in parallel.
 
-live_slow: the same edits, beside PyTorch's load of the same sources and the compilers alone. As
-each of PyTorch's builds takes a minute, as many extensions run at a time as there are pairs of
-cores. "with host code": the edit changes host code too, and makes a complete build.
+live_slow: the same edits, beside PyTorch's load of the same sources and, in another copy of them,
+beside the compilers alone. As each of PyTorch's builds takes a minute, as many copies run at a time
+as there are pairs of cores. "with host code": the edit changes host code too, and makes a complete
+build.
 
 Both need a GPU. (In the run of commit e866e02 the second part followed the first one, in the same
 process, and had no edits of host code.)
@@ -37,7 +38,7 @@ import functools
 import itertools
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 import torch
@@ -53,6 +54,7 @@ from benchmarks.watch import LiveScript
 SOURCES = ("plain", "light", "extension")
 EDITS = 5  # of each kind
 LIVE_ROUNDS, FIRST_BUILDS = 10, 3
+BESIDE = {"same process": 20, "beside the compilers": 10}  # rounds
 
 
 def starters(subject, count=1):
@@ -190,9 +192,9 @@ def live_edit(name, quick):
             yield after_edits(op, "watch mode", {"watch": script.load}, rounds, warm_up)
 
 
-def slow_live_edit(name, quick):
-    """Yields the results of edits within a kernel beside PyTorch's load, and of host code."""
-    rounds, builds = (1, 1) if quick else (LIVE_ROUNDS, FIRST_BUILDS)
+def slow_live_edit(name, beside, quick):
+    """Yields the result of edits within a kernel beside another way, then that of host code."""
+    rounds, builds = (1, 1) if quick else (BESIDE[beside], FIRST_BUILDS)
     with tempfile.TemporaryDirectory() as folder:
         op = edited(folder, name)
         with ready_workers(starters(op)) as workers:
@@ -200,9 +202,10 @@ def slow_live_edit(name, quick):
             compare(calls, 1, op)
             complete = {"ours": calls.pop("complete")}
             after_edits(op, "", {"ours": calls["ours"]}, builds)  # so that it has made edits
-            calls["alone"] = op.bare_commands()
-            yield after_edits(op, "same process", calls, rounds)
-            if name in EXTENSIONS:
+            if beside != "same process":
+                calls = {"ours": calls["ours"], "alone": op.bare_commands()}
+            yield after_edits(op, beside, calls, rounds)
+            if "alone" in calls and name in EXTENSIONS:
                 yield after_edits(op, "with host code", complete, builds, edit=op.edit_host_code)
 
 
@@ -235,12 +238,12 @@ def measure_live(options, device):
 
 
 def measure_slow(options, device):
-    edits = [slow_live_edit(name, options.quick) for name in options.edited]
+    copies, results = itertools.product(BESIDE, options.edited), []
     with ThreadPoolExecutor(max(1, parallel_jobs() // 2)) as threads:
-        results = [*threads.map(next, edits)]
-        report.save("loading_live_slow", "cuda", options, results)  # the others take minutes
-        results += itertools.chain(*threads.map(list, edits))
-    report.save("loading_live_slow", "cuda", options, results)
+        edits = [slow_live_edit(name, beside, options.quick) for beside, name in copies]
+        for future in as_completed([threads.submit(list, edit) for edit in edits]):
+            results = sorted([*results, *future.result()], key=lambda each: each["question"])
+            report.save("loading_live_slow", "cuda", options, results)  # the others take minutes
     report.show("from the save of a kernel to its first result, beside PyTorch's load", results)
 
 
