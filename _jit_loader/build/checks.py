@@ -130,9 +130,7 @@ def _check_arguments(request):
     tool, refused = ("nvcc", '\n\t$"`') if request.with_cuda else ("ninja", "\n")
     for path in [*request.sources, *request.extra_include_paths]:
         if set(path) & set(refused):
-            raise ValueError(
-                f"{title}: {tool} cannot take a path with any of {refused!r} in it: {path!r}"
-            )
+            raise ValueError(f"{title}: {tool} takes no path with any of {refused!r}: {path!r}")
     arguments = {
         "extra_cflags": request.extra_cflags,
         "extra_cuda_cflags": request.extra_cuda_cflags,

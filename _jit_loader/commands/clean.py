@@ -19,8 +19,7 @@ def add_arguments(parser):
 def run(options):
     if not options.names and not options.yes and not _agreed():
         return 1
-    known = {entry.name for entry in pruning.entries()}
-    unknown = [name for name in options.names if name not in known]
+    unknown = sorted({*options.names} - {entry.name for entry in pruning.entries()})
     for name in unknown:
         print(f"there is no build of {name!r} in {cache_folder()}", file=sys.stderr)
     report(pruning.clean(options.names or None))
@@ -29,8 +28,7 @@ def run(options):
 
 def _agreed():
     """Asks on the terminal whether all builds are to be removed; returns the answer."""
-    builds = count(pruning.count_builds(), "build")
-    wanted = f"all of {cache_folder()} ({builds})"
+    wanted = f"all of {cache_folder()} ({count(pruning.count_builds(), 'build')})"
     if not sys.stdin.isatty():
         print(f"to remove {wanted}: jit_loader clean --yes", file=sys.stderr)
         return False

@@ -4,6 +4,7 @@ The exit code is 1 if nothing can be built. Missing CUDA does not count: ops are
 CPU.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.precompiled import precompiled_headers, why_not_precompile
 from _jit_loader.cache import pruning
 from _jit_loader.key import gpus, machine, pytorch_version, toolchain
+from _jit_loader.live.compare_cubins import version_of
 from _jit_loader.report.text import count, format_size, print_table
 from _jit_loader.system import is_set
 from _jit_loader.system.processes import output_of
@@ -27,6 +29,11 @@ MISSING = "missing"  # nothing can be built
 
 OLDEST_TORCH = "2.11"
 OLDEST_COMPILER = {"g++": 11, "clang": 16}
+
+OTHER_NVCC = (
+    'pip install "cuda-toolkit[nvcc,cccl]=={}.*" and remove other versions from CUDA_HOME and '
+    "PATH, or name the folder of that version in CUDA_HOME"
+)
 
 MODULE = """\
 #include <Python.h>
@@ -127,6 +134,7 @@ def _cuda():
     else:
         yield _toolkit(toolchain.cuda_home() or "/usr/local/cuda", torch_cuda)
         yield nvcc_check(toolchain.nvcc_path(), torch_cuda)
+        yield live_check(toolchain.nvcc_path(), torch_cuda)
 
 
 def _toolkit(home, torch_cuda):
@@ -145,16 +153,24 @@ def _toolkit(home, torch_cuda):
 
 def nvcc_check(path, torch_cuda):
     """Returns the Check that nvcc has the major version of CUDA that PyTorch was built with."""
-    match = re.search(r"release (\d+\.\d+)", output_of([path, "--version"]))
-    version = match[1] if match else "without a version"
+    version = version_of(output_of([path, "--version"]).encode()) or "without a version"
     if version.partition(".")[0] == torch_cuda.partition(".")[0]:
         return Check("nvcc", OK, f"{version}, {path}")
-    fix = (
-        f'pip install "cuda-toolkit[nvcc,cccl]=={torch_cuda}.*" and remove other versions from '
-        "CUDA_HOME and PATH, or name the folder of that version in CUDA_HOME"
-    )
     text = f"{version}, {path}; PyTorch was built with CUDA {torch_cuda}"
-    return Check("nvcc", PROBLEM, text, fix)
+    return Check("nvcc", PROBLEM, text, OTHER_NVCC.format(torch_cuda))
+
+
+def live_check(path, torch_cuda):
+    """Returns the Check of what live edits need: CUDA 13, and nvcc of NVRTC's version."""
+    from _jit_loader.cuda.nvrtc import Program, compile_program  # it imports PyTorch
+
+    nvcc, nvrtc = version_of(output_of([path, "--version"]).encode()), "missing"
+    with contextlib.suppress(RuntimeError):  # there is no NVRTC
+        nvrtc = version_of(compile_program(Program("", "empty.cu", ["-arch=sm_90"], {}))[0])
+    if nvcc == nvrtc and int(torch_cuda.partition(".")[0]) >= 13:
+        return Check("live edits", OK, f"nvcc and NVRTC {nvcc}")
+    text = f"none: they need CUDA 13 and one version of nvcc ({nvcc}) and NVRTC ({nvrtc})"
+    return Check("live edits", PROBLEM, text, OTHER_NVCC.format(torch_cuda))
 
 
 def _gpus():

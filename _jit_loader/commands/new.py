@@ -28,15 +28,14 @@ EXPRESSIONS = {
 TEMPLATES = Path(__file__).absolute().parent / "templates"
 
 # The files that ops share, which a project gets with its first op.
-HELPERS = "kernels/shared/*.*", "bindings/shared/*.*", "bindings/__init__.py", "bindings/autograd.*"
+HELPERS = "kernels/shared/*.*", "bindings/shared/*.*", "bindings/autograd.*"
+HELPERS += "bindings/__init__.py", ".clangd"
 TAKEN = {"shared", "autograd", "torch", *keyword.kwlist}
 
 
 def add_arguments(parser):
     parser.add_argument("name", metavar="NAME", help="lower-case letters, digits and '_'")
-    parser.add_argument(
-        "--like", choices=KINDS, default=KINDS[0], help="the kind (default: elementwise)"
-    )
+    parser.add_argument("--like", choices=KINDS, default=KINDS[0], help="default: elementwise")
 
 
 def run(options):

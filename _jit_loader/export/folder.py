@@ -83,7 +83,6 @@ def _copy(library, folder):
     write_atomically(os.path.join(target, os.path.basename(library)), read_bytes(library))
     manifest = read_manifest(source)
     user_files = {path: manifest["files"][path] for path in manifest["user files"]}
-    inside = [path for path in manifest["absent"] if path.startswith("<project>")]
-    absent = {path: manifest["absent"][path] for path in inside}
+    absent = {p: names for p, names in manifest["absent"].items() if p.startswith("<project>")}
     manifest = {**manifest, "files": user_files, "absent": absent, "tools": {}, "programs": {}}
     write_manifest(target, manifest)

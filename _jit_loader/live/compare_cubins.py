@@ -38,7 +38,7 @@ _INTEGER = {  # and the conversion of an integer
     *(0x0A5, 0x0BD, 0x0BF, 0x100, 0x101, 0x106, 0x109, 0x112),
 }
 
-_VERSION = re.compile(rb"release \d+\.\d+, V[\d.]+")
+_VERSION = re.compile(rb"release \d+\.\d+, V([\d.]+)")
 _OF_A_FILE = re.compile(rb"(\d+)(?=_INTERNAL_|_GLOBAL__N_)")
 # Constants of CUDA's own headers; torch/extension.h has 30 of them.
 _OF_CUDA = re.compile(rb"_ZN(4cuda3(std|__4)|6thrust\d+THRUST_|3cub\d+CUB_)|__cudart_")
@@ -85,9 +85,9 @@ def cubin_of(path, live):
     return cubins[0]
 
 
-def version_of(cubin):
-    """Returns the version of a cubin's compiler, such as b'release 13.0, V13.0.88', or b''."""
-    return b"".join(_VERSION.findall(cubin)[:1])
+def version_of(data):
+    """Returns the compiler's version in a cubin, or in what nvcc prints: "13.0.88", or ""."""
+    return b"".join(_VERSION.findall(data)[:1]).decode()
 
 
 def kernels(cubin):

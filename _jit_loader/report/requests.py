@@ -15,9 +15,7 @@ def normalized(defines):
         ValueError: a name is not valid for a macro, or a value is not valid in a variant's name.
     """
     if not isinstance(defines, dict) or not all(isinstance(name, str) for name in defines):
-        raise TypeError(
-            f'defines: {defines!r} is not a dict of macros and values such as {{"BLOCK": 512}}'
-        )
+        raise TypeError(f'defines: {defines!r} is not a dict of macros such as {{"BLOCK": 512}}')
     texts = {}
     for name, value in sorted(defines.items()):
         if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):

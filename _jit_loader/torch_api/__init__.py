@@ -118,7 +118,7 @@ def load_inline(
         if options["build_directory"]:
             from _jit_loader.torch_api import inline
 
-            inline.copy_sources(inline.source_texts(**texts), options["build_directory"])
+            inline.write_sources(inline.source_texts(**texts), options["build_directory"])
         return result
     except Exception as error:
         raise loading.shortened(error) from error.__cause__

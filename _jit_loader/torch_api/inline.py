@@ -46,18 +46,16 @@ def _with_docstrings(functions):
     return functions
 
 
-def write_sources(texts):
-    """Writes the texts that do not exist yet into one folder, and returns their paths."""
-    folder = os.path.join(cache_folder(), "inline", digest_of(texts))
+def write_sources(texts, folder=None):
+    """Writes the texts that do not exist yet into one folder, and returns their paths.
+
+    folder: by default one of the cache. No compiler reads those in the caller's folder, because
+    extensions may share it.
+    """
+    folder = folder or os.path.join(cache_folder(), "inline", digest_of(texts))
     with errors_explained(folder):
         os.makedirs(cache_folder(), mode=0o700, exist_ok=True)
         return [_write(os.path.join(folder, name), text) for name, text in texts.items()]
-
-
-def copy_sources(texts, build_directory):
-    """Puts copies into the caller's folder. No compiler reads them: extensions may share it."""
-    for name, text in texts.items():
-        _write(os.path.join(build_directory, name), text)
 
 
 def _write(path, text):

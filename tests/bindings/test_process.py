@@ -37,7 +37,5 @@ def test_process_has_one_openmp_runtime_which_obeys_set_num_threads(compiled, py
     ).stdout.split()
     assert int(one) == int(before)
     assert int(three) == int(before) + 2
-    runtimes = [
-        path for path in runtimes if any(n in path for n in ("libgomp", "libomp", "libiomp"))
-    ]
+    runtimes = [p for p in runtimes if any(n in p for n in ("libgomp", "libomp", "libiomp"))]
     assert len(runtimes) == 1

@@ -36,6 +36,7 @@ def test_new_writes_the_files_of_an_op_and_its_helpers(new, tmp_path):
         *("bindings/__init__.py", "bindings/shared/__init__.py", "bindings/shared/module.h"),
         *("bindings/shared/loader.py", "kernels/shared/elementwise.cuh"),
         "bindings/shared/sharding.py",  # differentiable.py imports it when it is needed
+        ".clangd",
     }
     for path in helpers:
         assert path in out

@@ -289,6 +289,11 @@ class Messages:
 
     # Kernels.
 
+    def an_edit_of_a_kernel_waits_for_nvcc(self):
+        nvcc = self.program("nvcc", "echo 'Cuda compilation tools, release 13.2, V13.2.51'")
+        said = "  ".join(doctor.row(doctor.live_check(nvcc, torch_cuda="13.0")))
+        return re.sub(r"NVRTC \([\w.]+\)", "NVRTC (13.0.88)", said)
+
     def a_kernel_has_failed(self):
         log = ROOT / "tests" / "commands" / "compute_sanitizer" / "write_past_the_end.log"
         return "\n".join(check.shown(log.read_text())[1:9])

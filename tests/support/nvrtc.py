@@ -15,9 +15,7 @@ def _has_nvccs_version():
     return f"release {torch.version.cuda}," in said
 
 
-needs_nvrtc = pytest.mark.skipif(
-    nvrtc.library_path() is None, reason="PyTorch's wheel has no NVRTC"
-)
+needs_nvrtc = pytest.mark.skipif(nvrtc.library_path() is None, reason="PyTorch's wheel lacks NVRTC")
 # Their code is compared, and live edits need it.
 needs_nvccs_version = pytest.mark.skipif(
     nvrtc.library_path() is None or not _has_nvccs_version(),
