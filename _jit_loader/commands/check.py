@@ -53,8 +53,8 @@ def run(options):
     with tempfile.TemporaryDirectory(prefix="compute-sanitizer-") as folder:
         log_path = os.path.join(folder, "log")
         command = [find_sanitizer(), "--tool", options.tool, "--log-file", log_path]
-        command += ["--strip-paths", "no", "--require-cuda-init", "no"]
-        command += ["--print-limit", "10"]  # threads with the same fault have a record each
+        # A limit, because threads with the same fault have a record each.
+        command += ["--strip-paths", "no", "--require-cuda-init", "no", "--print-limit", "10"]
         if options.tool == "memcheck":
             # Otherwise one element past a tensor of 512 bytes would be inside the next tensor.
             command += ["--padding", "64"]

@@ -1,4 +1,4 @@
-"""Checks the tools that a build needs, and says how to get missing ones.
+"""Checks the tools that builds and live edits need, and says how to get missing ones.
 
 The exit code is 1 if nothing can be built. Missing CUDA does not count: ops are then built for the
 CPU.
@@ -167,9 +167,11 @@ def live_check(path, torch_cuda):
     nvcc, nvrtc = version_of(output_of([path, "--version"]).encode()), "missing"
     with contextlib.suppress(RuntimeError):  # there is no NVRTC
         nvrtc = version_of(compile_program(Program("", "empty.cu", ["-arch=sm_90"], {}))[0])
-    if nvcc == nvrtc and int(torch_cuda.partition(".")[0]) >= 13:
-        return Check("live edits", OK, f"nvcc and NVRTC {nvcc}")
-    text = f"none: they need CUDA 13 and one version of nvcc ({nvcc}) and NVRTC ({nvrtc})"
+    if int(torch_cuda.partition(".")[0]) < 13:
+        return Check("live edits", OK, f"none: they need CUDA 13, not {torch_cuda}")
+    if nvcc == nvrtc:
+        return Check("live edits", OK, f"nvcc and NVRTC are of version {nvcc}")
+    text = f"none: nvcc ({nvcc}) and NVRTC ({nvrtc}) have different versions"
     return Check("live edits", PROBLEM, text, OTHER_NVCC.format(torch_cuda))
 
 

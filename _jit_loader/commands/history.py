@@ -39,8 +39,7 @@ def run(options):
     for i, this in enumerate(runs):
         same = [other for other in runs if other["setting"] == this["setting"]]
         before = [other for other in runs[:i] if other["setting"] == this["setting"]]
-        change = history.difference(this, before[-1]) if before else ""
-        words = "WRONG" if this["wrong"] else change
+        words = "WRONG" if this["wrong"] else history.difference(this, before[-1]) if before else ""
         row = [str(this["version"]), format_age(time.time() - this["time"]), this["edit"]]
         row += [this["call"], scaled(this["seconds"], "s", this["interval"]), words]
         row += figures.get(this["key"], ["-"] * len(FIGURES))

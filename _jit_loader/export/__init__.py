@@ -3,7 +3,7 @@
 The result is a folder for JIT_LOADER_READONLY_CACHES, for machines that have the project as well.
 With --wheel it is the source of a package, whose ops need neither the project nor jit_loader; pip
 makes a wheel of it. Both work only with this version of PyTorch and of Python, and on the
-architectures given by --arch.
+architectures given by --arch. Write the names of ops before --arch.
 """
 
 import argparse

@@ -291,6 +291,7 @@ class Messages:
 
     def an_edit_of_a_kernel_waits_for_nvcc(self):
         nvcc = self.program("nvcc", "echo 'Cuda compilation tools, release 13.2, V13.2.51'")
+        assert "they need CUDA 13" in doctor.live_check(nvcc, torch_cuda="12.8").text
         said = "  ".join(doctor.row(doctor.live_check(nvcc, torch_cuda="13.0")))
         return re.sub(r"NVRTC \([\w.]+\)", "NVRTC (13.0.88)", said)
 
