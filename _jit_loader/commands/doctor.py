@@ -14,6 +14,7 @@ import time
 from typing import NamedTuple
 
 from _jit_loader import cache
+from _jit_loader.build.byproducts import can_be_live
 from _jit_loader.build.ninja import ninja_path
 from _jit_loader.build.precompiled import precompiled_headers, why_not_precompile
 from _jit_loader.cache import pruning
@@ -29,11 +30,6 @@ MISSING = "missing"  # nothing can be built
 
 OLDEST_TORCH = "2.11"
 OLDEST_COMPILER = {"g++": 11, "clang": 16}
-
-OTHER_NVCC = (
-    'pip install "cuda-toolkit[nvcc,cccl]=={}.*" and remove other versions from CUDA_HOME and '
-    "PATH, or name the folder of that version in CUDA_HOME"
-)
 
 MODULE = """\
 #include <Python.h>
@@ -151,13 +147,19 @@ def _toolkit(home, torch_cuda):
     return Check("CUDA", OK, f"the CUDA Toolkit in {home}")
 
 
+def _nvcc_from_pip(torch_cuda):
+    """Returns how to get pip's nvcc, and use it although another one is found before it."""
+    home = os.path.join(toolchain.pip_cuda_folder(), f"cu{torch_cuda.partition('.')[0]}")
+    return f'pip install "cuda-toolkit[nvcc,cccl]=={torch_cuda}.*", then set CUDA_HOME={home}'
+
+
 def nvcc_check(path, torch_cuda):
     """Returns the Check that nvcc has the major version of CUDA that PyTorch was built with."""
     version = version_of(output_of([path, "--version"]).encode()) or "without a version"
     if version.partition(".")[0] == torch_cuda.partition(".")[0]:
         return Check("nvcc", OK, f"{version}, {path}")
     text = f"{version}, {path}; PyTorch was built with CUDA {torch_cuda}"
-    return Check("nvcc", PROBLEM, text, OTHER_NVCC.format(torch_cuda))
+    return Check("nvcc", PROBLEM, text, _nvcc_from_pip(torch_cuda))
 
 
 def live_check(path, torch_cuda):
@@ -170,9 +172,10 @@ def live_check(path, torch_cuda):
     if int(torch_cuda.partition(".")[0]) < 13:
         return Check("live edits", OK, f"none: they need CUDA 13, not {torch_cuda}")
     if nvcc == nvrtc:
-        return Check("live edits", OK, f"nvcc and NVRTC are of version {nvcc}")
+        off = "" if can_be_live() else "; but JIT_LOADER_LIVE is 0, or there is no GPU"
+        return Check("live edits", OK, f"nvcc and NVRTC are of version {nvcc}{off}")
     text = f"none: nvcc ({nvcc}) and NVRTC ({nvrtc}) have different versions"
-    return Check("live edits", PROBLEM, text, OTHER_NVCC.format(torch_cuda))
+    return Check("live edits", PROBLEM, text, _nvcc_from_pip(torch_cuda))
 
 
 def _gpus():

@@ -37,14 +37,13 @@ def run(options):
     figures = _figures(options.name, history.key_of)
     rows = []
     for i, this in enumerate(runs):
-        same = [other for other in runs if other["setting"] == this["setting"]]
         before = [other for other in runs[:i] if other["setting"] == this["setting"]]
         words = "WRONG" if this["wrong"] else history.difference(this, before[-1]) if before else ""
         row = [str(this["version"]), format_age(time.time() - this["time"]), this["edit"]]
         row += [this["call"], scaled(this["seconds"], "s", this["interval"]), words]
         row += figures.get(this["key"], ["-"] * len(FIGURES))
         if options.plot:
-            longest = max(other["seconds"] for other in same)
+            longest = max(r["seconds"] for r in runs if r["setting"] == this["setting"])
             row.append("█" * round(BAR * this["seconds"] / longest))
         rows.append(row)
     print_table(rows, [*HEADER, *([""] if options.plot else [])], numbers=("time", *FIGURES))
