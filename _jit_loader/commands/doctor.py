@@ -129,8 +129,9 @@ def _cuda():
         yield Check("CUDA", PROBLEM if gpus() else OK, why_not)
     else:
         yield _toolkit(toolchain.cuda_home() or "/usr/local/cuda", torch_cuda)
-        yield nvcc_check(toolchain.nvcc_path(), torch_cuda)
-        yield live_check(toolchain.nvcc_path(), torch_cuda)
+        path = toolchain.nvcc_path()
+        version = version_of(output_of([path, "--version"]).encode())
+        yield from (nvcc_check(path, version, torch_cuda), live_check(version, torch_cuda))
 
 
 def _toolkit(home, torch_cuda):
@@ -153,24 +154,24 @@ def _nvcc_from_pip(torch_cuda):
     return f'pip install "cuda-toolkit[nvcc,cccl]=={torch_cuda}.*", then set CUDA_HOME={home}'
 
 
-def nvcc_check(path, torch_cuda):
+def nvcc_check(path, version, torch_cuda):
     """Returns the Check that nvcc has the major version of CUDA that PyTorch was built with."""
-    version = version_of(output_of([path, "--version"]).encode()) or "without a version"
+    text = f"{version or 'without a version'}, {path}"
     if version.partition(".")[0] == torch_cuda.partition(".")[0]:
-        return Check("nvcc", OK, f"{version}, {path}")
-    text = f"{version}, {path}; PyTorch was built with CUDA {torch_cuda}"
+        return Check("nvcc", OK, text)
+    text += f"; PyTorch was built with CUDA {torch_cuda}"
     return Check("nvcc", PROBLEM, text, _nvcc_from_pip(torch_cuda))
 
 
-def live_check(path, torch_cuda):
+def live_check(nvcc, torch_cuda):
     """Returns the Check of what live edits need: CUDA 13, and nvcc of NVRTC's version."""
     from _jit_loader.cuda.nvrtc import Program, compile_program  # it imports PyTorch
 
-    nvcc, nvrtc = version_of(output_of([path, "--version"]).encode()), "missing"
-    with contextlib.suppress(RuntimeError):  # there is no NVRTC
-        nvrtc = version_of(compile_program(Program("", "empty.cu", ["-arch=sm_90"], {}))[0])
     if int(torch_cuda.partition(".")[0]) < 13:
         return Check("live edits", OK, f"none: they need CUDA 13, not {torch_cuda}")
+    nvrtc = "missing"
+    with contextlib.suppress(RuntimeError):  # there is no NVRTC
+        nvrtc = version_of(compile_program(Program("", "empty.cu", ["-arch=sm_90"], {}))[0])
     if nvcc == nvrtc:
         off = "" if can_be_live() else "; but JIT_LOADER_LIVE is 0, or there is no GPU"
         return Check("live edits", OK, f"nvcc and NVRTC are of version {nvcc}{off}")
@@ -205,10 +206,9 @@ def _cache():
 
 def _precompiled():
     """Returns the Check of PyTorch's headers, which take most of a first build's time."""
-    made, why_not = precompiled_headers(), why_not_precompile()
-    text = f"precompiled for {count(len(made), 'set')} of flags"
-    text += f"; no more are made: {why_not}" if why_not else ""
-    return Check("PyTorch's headers", OK, text)
+    sets, why_not = count(len(precompiled_headers()), "set"), why_not_precompile()
+    why = f"; no more are made: {why_not}" if why_not else ""
+    return Check("PyTorch's headers", OK, f"precompiled for {sets} of flags{why}")
 
 
 def _test_build(subject, kernel, level_of_failure):

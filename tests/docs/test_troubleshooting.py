@@ -17,6 +17,7 @@ from _jit_loader.cache import REGISTRATIONS, cache_folder, lock, pruning, regist
 from _jit_loader.commands import check, doctor, main
 from _jit_loader.cuda import nvrtc
 from _jit_loader.key import toolchain
+from _jit_loader.live.compare_cubins import version_of
 from tests.docs.markdown import ROOT, Page
 from tests.report.test_errors import PYBIND
 from tests.support.extension import binding, program
@@ -117,9 +118,9 @@ class Messages:
         return self.of_cuda_source()
 
     def nvcc_of_another_cuda_version(self):
-        nvcc = self.program("nvcc", "echo 'Cuda compilation tools, release 12.4, V12.4.131'")
-        check = doctor.nvcc_check(nvcc, torch_cuda="13.0")
-        return "  ".join(doctor.row(check)).replace(nvcc, "/usr/local/cuda/bin/nvcc")
+        version = version_of(b"Cuda compilation tools, release 12.4, V12.4.131")
+        check = doctor.nvcc_check("/usr/local/cuda/bin/nvcc", version, torch_cuda="13.0")
+        return "  ".join(doctor.row(check))
 
     def nvcc_refuses_the_compiler(self):
         message = self.of_nvcc("-D__GNUC__=99")  # a future g++
@@ -290,9 +291,8 @@ class Messages:
     # Kernels.
 
     def an_edit_of_a_kernel_waits_for_nvcc(self):
-        nvcc = self.program("nvcc", "echo 'Cuda compilation tools, release 13.2, V13.2.51'")
-        assert "they need CUDA 13" in doctor.live_check(nvcc, torch_cuda="12.8").text
-        said = "  ".join(doctor.row(doctor.live_check(nvcc, torch_cuda="13.0")))
+        assert "they need CUDA 13" in doctor.live_check("12.8.93", torch_cuda="12.8").text
+        said = "  ".join(doctor.row(doctor.live_check("13.2.51", torch_cuda="13.0")))
         return re.sub(r"NVRTC \([\w.]+\)", "NVRTC (13.0.88)", said)
 
     def a_kernel_has_failed(self):
