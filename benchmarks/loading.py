@@ -27,10 +27,7 @@ an idle machine, but first builds run in parallel.
 live_slow: the same edits, beside PyTorch's load of the same sources and, in another copy of them,
 beside the compilers alone. As each of PyTorch's builds takes a minute, as many copies run at a time
 as there are pairs of cores. "with host code": the edit changes host code too, and makes a complete
-build.
-
-Both need a GPU. (In the run of commit e866e02 the second part followed the first one, in the same
-process, and had no edits of host code.)
+build. Both need a GPU.
 """
 
 import contextlib

@@ -148,7 +148,6 @@ def speed(result):
 
 
 BESIDE_TORCH = {"ours": time(), "torch": time("torch"), "torch / ours": ratio()}
-WITH_ALONE = {**BESIDE_TORCH, "alone": time("alone")}
 
 
 def find(runs, benchmark, **wanted):
@@ -253,10 +252,6 @@ EDITS = {f"extension: {question}": load("extension", question) for question in Q
 LIVE = "kernel body edit to its first result, {}: {}"
 EDITED = [*EXTENSIONS, *LIVE_OPS]
 LIVE_EDITS = {name: load("live_slow", LIVE.format("same process", name)) for name in EDITED}
-ALONE = {
-    f"{name}, beside the compilers": load("live_slow", LIVE.format("beside the compilers", name))
-    for name in EDITED
-}
 OTHER_PROGRAMS = {name: load("live", LIVE.format("other programs", name)) for name in EDITED}
 PROGRAM_CELLS = {way: time(way) for way in ("ours", "notebook", "new process")}
 FIRST_BUILDS = {
@@ -323,7 +318,7 @@ TABLES = {
     "hits": (("hit",), compared({"add2": ("hit", {})}, HIT_CELLS)),
     "edits": (("loading_extension",), compared(EDITS, machines=("GPU",))),
     "watch": (("watch_plain",), compared(WATCH, WATCH_CELLS)),
-    "live": (("loading_live_slow",), compared(LIVE_EDITS | ALONE, WITH_ALONE, machines=("GPU",))),
+    "live": (("loading_live_slow",), compared(LIVE_EDITS, machines=("GPU",))),
     "programs": (("loading_live",), compared(OTHER_PROGRAMS, PROGRAM_CELLS, machines=("GPU",))),
     "raw kernels": (("cuda_kernel",), compared(RAW_KERNELS, RAW_CELLS, machines=("GPU",))),
     "first builds": (("cold_build",), compared(FIRST_BUILDS, FIRST_CELLS)),
