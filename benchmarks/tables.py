@@ -7,6 +7,7 @@ A table is between two comments, <!-- table NAME --> and <!-- end of NAME -->; t
 it are written by hand.
 """
 
+import itertools
 import json
 import re
 from dataclasses import dataclass
@@ -22,11 +23,8 @@ READING = """\
 Written by `python -m benchmarks.tables`; [how to read it](../../docs/performance.md#method). In
 parentheses is the range of the middle half of the samples. The other columns have a way's time, and
 its time over ours."""
-PAGES = (
-    *("README.md", "docs/zh-CN/README.md", "docs/gallery.md", "docs/performance.md"),
-    "docs/losses.md",
-    "docs/scaling.md",
-)
+PAGES = ("README.md", "docs/zh-CN/README.md", "docs/gallery.md", "docs/performance.md")
+PAGES += ("docs/losses.md", "docs/scaling.md")
 SPEED_DIFFERS = 0.15
 SPEED_CHANGED = 1.2
 NOT_STEADY = "changed by more than 20% during a run: compare times within a row."
@@ -335,7 +333,7 @@ def losses(by_device):
     found = {}  # {(kind of result, other way): {device: {subject: [its sizes and ratios]}}}
     for device, runs in by_device.items():
         for benchmark, run in runs.items():
-            for result in run["results"]:
+            for result in itertools.chain.from_iterable(map(_firsts, run["results"])):
                 kind, subject, size = _described(benchmark, result)
                 for way, values in _lost_to(benchmark, result):
                     of_device = found.setdefault((kind, way), {}).setdefault(device, {})
@@ -357,7 +355,10 @@ def _lost_to(benchmark, result):
         return []
     ratios = result["ratios"]
     if benchmark == "call_overhead":
-        ratios = {"torch": ratios["torch"], **_both_compiled(result["seconds"])}
+        seconds, ratios = result["seconds"], {"torch": ratios["torch"]}
+        if {"torch compiled", "ours compiled"} <= seconds.keys():
+            compiled = _of_halves(seconds["torch compiled"], seconds["ours compiled"])
+            ratios["torch, both under torch.compile"] = compiled
     return [
         (way, values)
         for way, values in ratios.items()
@@ -367,15 +368,19 @@ def _lost_to(benchmark, result):
     ]
 
 
-def _both_compiled(seconds):
-    """Returns {way: ratio} of a call of PyTorch's operations under torch.compile to one of ours.
+def _of_halves(theirs, own):
+    """Returns the ratio of two ways; its interval is that of the middle halves of the samples."""
+    return [theirs[1] / own[1], theirs[0] / own[2], theirs[2] / own[0]]
 
-    The interval is that of the middle halves of the samples: the results have no other.
-    """
-    if "ours compiled" not in seconds or "torch compiled" not in seconds:
-        return {}
-    (low, median, high), (first, middle, last) = seconds["ours compiled"], seconds["torch compiled"]
-    return {"torch, both under torch.compile": [middle / median, first / high, last / low]}
+
+def _firsts(result):
+    """Returns a result and, if its first way is a precompiled header, the same without that way."""
+    (first, *others), seconds = result["seconds"], result["seconds"]
+    if first != "precompiled" or "ours" not in others:
+        return [result]
+    ratios = {way: _of_halves(seconds[way], seconds["ours"]) for way in others}
+    precompiled = {**result, "question": f"{result['question']}, precompiled"}
+    return [precompiled, {**result, "ratios": ratios, "seconds": {"ours": seconds["ours"]}}]
 
 
 def _described(benchmark, result):
@@ -437,17 +442,17 @@ def readme(by_device):
             machines.setdefault(machine, []).append(len(rows))
             rounds.append(result["rounds"])
     lines = markdown(["when you ...", "PyTorch", "jit_loader"], rows)
-    rows_of = {machine: f"row{'s'[: len(of) - 1]} {_range(of)}" for machine, of in machines.items()}
-    listed = map(": ".join, rows_of.items()) if len(machines) > 1 else machines
-    text = f"{'; '.join(listed)}. Medians of {_range(rounds)} rounds; `import torch` not counted."
-    return [*lines, "", text]
+    listed = [f"row{'s'[: len(of) - 1]} {_range(of)}: {on}" for on, of in machines.items()]
+    listed = "; ".join(listed if len(machines) > 1 else machines)
+    text = f"{listed}. Medians of {_range(rounds)} rounds; `import torch` not counted."
+    return [*lines, "", text[0].upper() + text[1:]]
 
 
 # The words of the README's table.
 CHINESE = {
     "when you ...": "当你……",
     "edit the body of a kernel in a 16-line `.cu` with `torch/extension.h` (a *live edit*)": (
-        "修改一个 16 行、含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体，*热更新*"
+        "修改一个 16 行、含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体（*热更新*）"
     ),
     "change a constant of host code in a `.cu` without PyTorch's headers; the `.cpp` has them": (
         "在一个不含 PyTorch 头文件的 `.cu` 里修改主机代码的常量，`.cpp` 含有这些头文件"
@@ -455,21 +460,21 @@ CHINESE = {
     "edit a header of that `.cu`": "修改这个 `.cu` 的头文件",
     "load that extension unchanged, in a new process": "什么都没改，在新进程里加载这个扩展",
     "build a C++ function with `load_inline` (PyTorch's with `no_implicit_headers=True`)": (
-        "用 `load_inline` 第一次编译一个 C++ 函数，PyTorch 用 `no_implicit_headers=True`"
+        "用 `load_inline` 编译一个 C++ 函数（PyTorch 使用 `no_implicit_headers=True`）"
     ),
-    ": rows ": "：行 ",
-    ": row ": "：行 ",
     ". Medians of ": "。",
     "runs the old code, silently": "仍运行旧代码，没有任何提示",
     " rounds; `import torch` not counted.": " 轮的中位数，不含 `import torch` 的时间。",
     " to ": " 到 ",
-    " cores": " 核",
+    " cores), ": " 核），",
+    " (": "（",
+    "; ": "；",
 }
 
 
 def in_chinese(lines):
     """Returns the lines of the README's table in Chinese."""
-    text = "\n".join(lines)
+    text = re.sub(r"[Rr]ows? (\d.*?): ", r"第 \1 行：", "\n".join(lines))
     for english, chinese in CHINESE.items():
         text = text.replace(english, chinese)
     return text.split("\n")
