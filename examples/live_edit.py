@@ -3,8 +3,9 @@
 python examples/live_edit.py
 
 It edits build/live_edit/gelu.cu, a copy of gelu.cu, and needs a GPU and nvcc. The first run makes a
-build, which takes about half a minute; each edit then takes a fraction of a second. If all cores
-were busy during the build, the first edit may take about 10 s.
+build, which takes about half a minute; each edit then takes a fraction of a second. (If all cores
+were busy during the build, the first edit may take about 10 s.) The second edit has a wrong
+constant on purpose, and measure finds it.
 """
 
 from pathlib import Path

@@ -7,9 +7,9 @@ PyTorch reads when it is imported, such as OMP_NUM_THREADS, must be set before t
 the script.
 
 The code files of the script's project are watched: below the nearest folder with kernels/ and
-bindings/, else with .git or pyproject.toml, or else below the script's folder. New files, and saves
-without a change, start no run. A script that writes new content into a code file of its project
-starts itself again and again.
+bindings/, else with .git or pyproject.toml, or else below the script's folder. A save without a
+change starts no run; nor does a new file while the script runs, because it may be the script's own.
+A script that writes new content into a code file of its project starts itself again and again.
 """
 
 import argparse

@@ -1,5 +1,7 @@
 // out[i] = Formula()(in[i]...) for every i in [0, n), on the CPU.
 //
+//   elementwise<Formula>(where, n, out, in...)
+//
 // Formula is a struct with a templated operator() that computes in double or float: 16-bit inputs
 // are widened to float, and the result is rounded once. `out` is an array, or a Pair of arrays if
 // the formula returns a Pair. All arrays hold n contiguous elements of one type. `out` may be one

@@ -1,6 +1,8 @@
 // *out = Finish()(the sum of Formula()(in[i]...) over every i in [0, n)), on the CPU; the sum of no
 // elements is 0.
 //
+//   reduce<Formula, Finish>(where, n, out, scratch, in...)
+//
 // Formula and Finish are structs with a templated operator() that computes in double or float:
 // 16-bit inputs are widened to float and accumulated as float, and the result is rounded once. All
 // arrays hold n contiguous elements of one type. `scratch` is uninitialised memory for

@@ -1,6 +1,8 @@
 // y[r][i] = Formula's result for x[r][i], which depends on all elements of the row x[r], on the
 // current CUDA device; kernels/shared/rows.h says what a Formula is.
 //
+//   rowwise<Formula>(where, y, x, rows, width)
+//
 // A row of up to 512 elements has a warp, a longer one a block of 64 to 512 threads. Each thread
 // keeps 16 elements of its row in registers, so that a row of up to 8192 elements is read once.
 // What is left of a longer row is read twice: for its Row, then for the results.

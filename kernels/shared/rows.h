@@ -1,6 +1,8 @@
 // y[r][i] = Formula's result for x[r][i], which depends on all elements of the row x[r], on the
 // CPU: a softmax or a norm of each row of a contiguous array.
 //
+//   rowwise<Formula>(where, y, x, rows, width)
+//
 // Formula is a struct of static functions. They compute in A, double or float: 16-bit inputs are
 // widened to float, and each result is rounded once.
 //
