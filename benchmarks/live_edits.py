@@ -14,9 +14,10 @@ from benchmarks.worker import Worker, environment
 
 # {op: (the file of the kernel, text in its body, which adds a number to the result at {})}
 EDITS = {"add2": ("kernels/shared/elementwise.cuh", "narrow<T>(results[element]{});")}
-# Extensions of one .cu file with torch/extension.h: {name: text in the body of the kernel}
+# Extensions with torch/extension.h in their .cu or, split, in a .cpp: {name: text in the kernel}
 EXTENSIONS = {
     "public_float": "y[i] = x[i]{};",
+    "public_split": "y[i] = x[i]{};",
     "public_accessor": "static_cast<float>(x[i]){});",
     "public_cub": "y[blockIdx.x] = sum{};",
 }
@@ -28,15 +29,14 @@ def value():
 
 
 class EditedExtension:
-    """A copy of one of sources/public_*.cu; value is what its kernel adds to its results."""
+    """A copy of one of sources/public_*; value is what its kernel adds to its results."""
 
     ways, bare_commands = (*WAYS, "complete"), Subject.bare_commands
 
     def __init__(self, folder, name):
-        file = Path(folder, f"{name}.cu")
-        shutil.copy(SOURCES / file.name, file)
-        arguments = {"name": name, "sources": [str(file)]}
-        self._prepare(folder, file, EXTENSIONS[name], arguments)
+        files = [shutil.copy(file, folder) for file in sorted(SOURCES.glob(f"{name}.c*"))]
+        arguments = {"name": name, "sources": files}
+        self._prepare(folder, Path(files[-1]), EXTENSIONS[name], arguments)
 
     def _prepare(self, folder, file, edit, arguments):
         """edit: the text in the file that edit_kernel() replaces, with {} for a number."""

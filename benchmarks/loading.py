@@ -16,13 +16,13 @@ parallel (_jit_loader/cuda/halves.py) and links stubs (build/pytorch/libraries.p
 
 closure: a load from the cache of a kernel that includes 10 to 10,000 generated headers.
 
-live: a load_op of this project's ops, or a load of an extension of one .cu file (sources/public_*),
-after an edit within a kernel's body, until the first result of that kernel, in one process.
-"notebook" is a cell of a Jupyter kernel, "new process" one that has imported torch. All have
-started CUDA, and in watch mode its start is not counted. "directly after the first build": while
-its code is compared in the background, in a new cache each round. "with a line more": each edit
-adds a line, too, so that g++ preprocesses the files. Extensions are measured one after the other on
-an idle machine, but first builds run in parallel.
+live: a load_op of this project's ops, or a load of an extension (sources/public_*), after an edit
+within a kernel's body, until the first result of that kernel, in one process. "notebook" is a cell
+of a Jupyter kernel, "new process" one that has imported torch. All have started CUDA, and in watch
+mode its start is not counted. "directly after the first build": while its code is compared in the
+background, in a new cache each round. "with a line more": each edit adds a line, too, so that g++
+preprocesses the files. Extensions are measured one after the other on an idle machine, but first
+builds run in parallel.
 
 live_slow: the same edits, beside PyTorch's load of the same sources and, in another copy of them,
 beside the compilers alone. As each of PyTorch's builds takes a minute, as many copies run at a time
@@ -202,7 +202,7 @@ def slow_live_edit(name, beside, quick):
             if beside != "same process":
                 calls = {"ours": calls["ours"], "alone": op.bare_commands()}
             yield after_edits(op, beside, calls, rounds)
-            if "alone" in calls and name in EXTENSIONS:
+            if "alone" in calls and name in EXTENSIONS and len(op.sources) == 1:
                 yield after_edits(op, "with host code", complete, builds, edit=op.edit_host_code)
 
 
