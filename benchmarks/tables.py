@@ -407,11 +407,11 @@ README = [
         *LIVE_EDITS["public_float"],
     ),
     (
-        "change a constant of host code in a `.cu` without PyTorch's headers; the `.cpp` has them",
+        "change host code of a `.cu` (only the `.cpp` has PyTorch's headers), in the same process",
         "gpu",
         *load("extension", QUESTIONS[2]),
     ),
-    ("edit a header of that `.cu`", "gpu", *load("extension", QUESTIONS[3])),
+    ("edit a header of that `.cu`, in the same process", "gpu", *load("extension", QUESTIONS[3])),
     ("load that extension unchanged, in a new process", "gpu", *load("extension", FROM_CACHE)),
     (
         "build a C++ function with `load_inline` (PyTorch's with `no_implicit_headers=True`)",
@@ -454,10 +454,10 @@ CHINESE = {
     "edit the body of a kernel in a 16-line `.cu` with `torch/extension.h` (a *live edit*)": (
         "修改一个 16 行、含有 `torch/extension.h` 的 `.cu` 里 kernel 的函数体（*热更新*）"
     ),
-    "change a constant of host code in a `.cu` without PyTorch's headers; the `.cpp` has them": (
-        "在一个不含 PyTorch 头文件的 `.cu` 里修改主机代码的常量，`.cpp` 含有这些头文件"
+    "change host code of a `.cu` (only the `.cpp` has PyTorch's headers), in the same process": (
+        "在同一个进程里，修改一个不含 PyTorch 头文件的 `.cu` 里的主机代码（`.cpp` 含有这些头文件）"
     ),
-    "edit a header of that `.cu`": "修改这个 `.cu` 的头文件",
+    "edit a header of that `.cu`, in the same process": "在同一个进程里，修改这个 `.cu` 的头文件",
     "load that extension unchanged, in a new process": "什么都没改，在新进程里加载这个扩展",
     "build a C++ function with `load_inline` (PyTorch's with `no_implicit_headers=True`)": (
         "用 `load_inline` 编译一个 C++ 函数（PyTorch 使用 `no_implicit_headers=True`）"
