@@ -117,7 +117,7 @@ def prose(text):
             items = re.split(r"\n(?=\d\. )", part)
             written.append("\n".join(filled(item[3:], item[:3]) for item in items))
         elif is_code:
-            is_cpp = re.search(r"#define|::|__global__", part)
+            is_cpp = re.search(r"#define|::|__global__|\w<[A-Z]", part)
             language = "cpp" if is_cpp else "python" if "(" in part else ""
             written.append(f"```{language}\n{textwrap.dedent(part)}\n```")
         else:
