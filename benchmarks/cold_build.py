@@ -10,9 +10,9 @@ float32.
 
 inline: load_inline of one function, with torch/extension.h precompiled by an earlier build
 ("precompiled"), without ("ours"), by PyTorch, and a similar function by tvm_ffi, which needs no
-header of PyTorch, if it is installed; and by PyTorch with its option no_implicit_headers, for a
-source that includes only what it needs. inline with CUDA: the same with a kernel as well, by ours
-and PyTorch.
+header of PyTorch, if it is installed; and by PyTorch and ours with the option no_implicit_headers,
+for a source that includes only what it needs. inline with CUDA: the same with a kernel as well, by
+ours and PyTorch.
 
 use_pch: inline by PyTorch with this option, which precompiles torch/extension.h in the folder of
 PyTorch; and by ours with the header precompiled.
@@ -62,6 +62,7 @@ NEEDED = """\
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 """
+WITHOUT_HEADERS = ("no_implicit_headers", "ours no_implicit_headers")
 TVM_CPP = "int f{key}(int x) {{ return x + {key}; }}"
 CANDIDATES = 8
 LOAD_MANY = """\
@@ -115,7 +116,7 @@ class Builds:
         call = {**self._call(way, with_cuda), **options}
         if way == "tvm_ffi":
             return self._run(f"import tvm_ffi.cpp; tvm_ffi.cpp.load_inline(**{call!r})")
-        if way == "no_implicit_headers":
+        if way.endswith("no_implicit_headers"):
             source = NEEDED + call["cpp_sources"].replace("torch::", "at::")
             call |= {"no_implicit_headers": True, "cpp_sources": source}
         return self._load("load_inline", way, call)
@@ -208,7 +209,7 @@ def questions(builds, quick):
     extension = ("precompiled", "ours", "complete", "torch")
     found = {
         "one op": (builds.one_op, ("ours", "torch")),
-        "inline": (builds.inline, (*inline, "no_implicit_headers", *others)),
+        "inline": (builds.inline, (*inline, *WITHOUT_HEADERS, *others)),
         "extension .cpp": (builds.extension, extension),
         "precompile": (builds.precompile, ("ours", "complete")),
         "use_pch": (builds.use_pch, ("precompiled", "torch")),

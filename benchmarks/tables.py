@@ -32,6 +32,7 @@ NOTABLE = 0.97
 # Ways that are not an alternative: a part of ours, the compilers without a loader, a save of the
 # script.
 NO_ALTERNATIVE = {"copy", "module", "alone", "script", "bindings", "ours"}
+NO_ALTERNATIVE |= {"ours no_implicit_headers"}
 
 
 @dataclass(frozen=True)
@@ -280,6 +281,7 @@ def quotient(result):
 
 
 OTHER_WAYS = {"tvm_ffi": "tvm_ffi", "no_implicit_headers": "torch without implicit headers"}
+OTHER_WAYS["ours no_implicit_headers"] = "ours without implicit headers"
 FIRST_CELLS = {
     **{way: time(way) for way in ("ours", "precompiled")},
     "torch": lambda result: time(torchs(result))(result),
