@@ -17,7 +17,7 @@ import time
 import zlib
 
 # Increased if the format, names or meaning of stored files change. Other formats are ignored.
-FORMAT = "v15"
+FORMAT = "v16"
 
 ABSENT_STAMP = (-1, -1, -1, -1)
 

@@ -1,8 +1,8 @@
 """Removes old builds, the least recently used first.
 
 Without an option it applies the limit that every build applies as well: JIT_LOADER_CACHE_LIMIT, by
-default 5GB. The cache of an older version of the loader with another format, such as v14 next to
-v15, stays: delete that folder.
+default 5GB. The cache of an older version of the loader with another format, such as v15 next to
+v16, stays: delete that folder.
 """
 
 from _jit_loader.cache import pruning

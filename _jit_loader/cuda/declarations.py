@@ -26,7 +26,7 @@ CLASSES = {"struct", "class", "union", "enum"}
 # Words before parentheses that are not the parameters of a function.
 _NOT_NAMES = {
     *("__attribute__", "alignas", "decltype", "noexcept", "explicit", "throw", "requires"),
-    *("__declspec", "asm", "__asm__", "typeof", "__typeof__"),
+    *("__declspec", "asm", "__asm__", "typeof", "__typeof__", "__attribute"),
 }
 _ATTRIBUTES = {"host": "__host__", "device": "__device__", "global": "__global__"}
 
@@ -183,7 +183,7 @@ class _Splitter:
             if this.has_parameters and not this.name:
                 self._set_name(this, index)
         this.words.append(text + _OPEN[text])
-        if before == "__attribute__" or self._text(index + 1) == "[":
+        if before in ("__attribute", "__attribute__") or text + self._text(index + 1) == "[[":
             inside = self._tokens[index : self._closers[index]]
             this.words += [_ATTRIBUTES[t.text] for t in inside if t.text in _ATTRIBUTES]
 
@@ -231,7 +231,7 @@ class _Splitter:
     def _class_name(self, this):
         """Returns the name of a class whose members begin now."""
         keyword = next(n for n, word in enumerate(this.words) if word in CLASSES)
-        words = [w for w in this.words[keyword + 1 :] if w not in ("__attribute__", "final")]
+        words = [w for w in this.words[keyword + 1 :] if w not in _NOT_NAMES | {"final"}]
         stop = words.index(":") if ":" in words else len(words)
         names = list(filter(_NAME.fullmatch, words[:stop]))
         return names[-1] if names else ""

@@ -39,8 +39,9 @@ _CONSTANT = re.compile(
     r"(?m)^(?:__constant__|__device__\n(?:static\n)?const(?:expr)?|const(?:expr)?\n__device__)\n"
     r"(?:[\w:]+\n)*?(\w+)\n(?=[\[={;])"
 )
-# A line number that is no token of the preprocessed text.
-_LINES = re.compile(r"__builtin_LINE|source_location")
+# A line number that is no token of the preprocessed text, and a line of a raw string that looks
+# like a directive there.
+_HIDDEN = re.compile(r'__builtin_LINE|source_location|R"(.{,16}?)\((?s:(?!\)\1").)*?\n#')
 # The number of a line, which cuda/preprocess.py keeps, in a message: after the name of a file or of
 # a function. Other uses, such as an enum, may be code of the device too.
 _IN_A_MESSAGE = re.compile(r'(?:"|__)\s*,\s*(?:static_cast<[\w ]+>\()?\s*__LINE__\[\](?=\s*[,)])')
@@ -66,8 +67,8 @@ def host_code(source, texts, command):
     Raises:
         NotUnderstood: it cannot be told what is host code.
     """
-    if any(map(_LINES.search, texts.values())):
-        raise NotUnderstood("the host code may use line numbers")
+    if any(map(_HIDDEN.search, texts.values())):
+        raise NotUnderstood("the host code may use line numbers, or a raw string has a line with #")
     found = preprocess(source, texts, command, architecture=None)
     is_plain = "__LINE__" not in _IN_A_MESSAGE.sub("", found.text)
     lines = [] if is_plain else line_numbers(source, texts, command)

@@ -27,17 +27,18 @@ from _jit_loader.system.processes import Workers
 
 # nvcc's flags that NVRTC has under the same name.
 _SAME = re.compile(
-    r"-[DU].+|--?(?:std=c\+\+\d+|lineinfo|generate-line-info|use_fast_math"
-    r"|extra-device-vectorization|(?:fmad|ftz|prec-div|prec-sqrt|maxrregcount)=\w+)"
+    r"-[DU].+|--?(?:std=c\+\+\d+|lineinfo|generate-line-info|use_fast_math|restrict"
+    r"|extra-device-vectorization|(?:Xptxas|ptxas-options)=-(?:dlcm=\w+|O[0-2])"
+    r"|(?:fmad|ftz|prec-div|prec-sqrt|maxrregcount)=\w+)"
 )
 # Flags of the host compiler that change no macro of the headers for device code, and nvcc's that
 # say nothing about device code.
 _WITHOUT_EFFECT = re.compile(
     r"(-Xcompiler|--compiler-options)=(-(fPIC|fopenmp|fno-gnu-unique|fvisibility=hidden|W[\w=-]*"
-    r"|[wg]|O[0-3])([ ,]+|$))*|(-Xptxas|--ptxas-options)=(-v|-O3|,)+|-Xcudafe=(--diag_suppress=\w+"
-    r",?)+|--?(t=?\d+|threads=\d+|w|disable-warnings|diag-suppress=[\w,]+|(res|resource)-usage|c"
-    r"|(expt-)?extended-lambda|expt-relaxed-constexpr|allow-unsupported-compiler|O[0-3]|Wno-[\w-]+"
-    r"|I.+|M[DM]+|(MF|o|ccbin|isystem)=.+)"
+    r"|fno-strict-aliasing|[wg]|O[0-3])([ ,]+|$))*|(-Xptxas|--ptxas-options)=(-v|-O3|,)+"
+    r"|-Xcudafe=(--diag_suppress=\w+,?)+|--?(t=?\d+|threads=\d+|w|disable-warnings|O[0-3]"
+    r"|diag-suppress=[\w,]+|(res|resource)-usage|c|(expt-)?extended-lambda|Wno-[\w-]+"
+    r"|expt-relaxed-constexpr|allow-unsupported-compiler|I.+|M[DM]+|(MF|o|ccbin|isystem)=.+)"
 )
 _TWO_WORDS = re.compile(
     r"--?(?:X?(?:compiler|ptxas|cudafe)(?:-options)?|maxrregcount|fmad|ftz|prec-div|prec-sqrt|std"

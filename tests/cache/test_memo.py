@@ -71,15 +71,12 @@ def test_a_file_that_may_have_changed_hides_no_other_change(memo, files):
     assert not before.is_unchanged(but=[str(files[0]), f"{files[700]}.o"])
 
 
-@pytest.mark.parametrize("changed", ["user.cu", "system.h", "tool", "g++", "absent.h"])
+@pytest.mark.parametrize("changed", ["user.cu", "system.h", "tool", "g++", "new.h"])
 def test_a_manifest_and_its_memo_have_the_same_differences(memo, tmp_path, changed):
     paths = [tmp_path / name for name in ("user.cu", "system.h", "tool", "g++")]
     rows = [{str(path): path.write_text("") or read_digest(path)} for path in paths]
     manifest = {"files": rows[0] | rows[1], "user files": [str(paths[0])], "tools": rows[2]}
-    manifest |= {
-        "programs": {"cxx": read_digest(paths[3])},
-        "absent": {str(tmp_path): ["absent.h"]},
-    }
+    manifest |= {"programs": {"cxx": read_digest(paths[3])}, "absent": {str(tmp_path): ["new.h"]}}
     request = SimpleNamespace(roots=Roots("/project"), programs={"cxx": str(paths[3])})
     of_build = memo([*paths, tmp_path])
     (tmp_path / changed).write_text("changed")

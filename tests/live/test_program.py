@@ -238,17 +238,19 @@ def test_forks_use_precompiled_headers(python):
 
 FLAGS = "-DA=1 -isystem /b -include a.h -res-usage -maxrregcount 60 -Xptxas -O3 -ccbin g++ -t 4 -w "
 FLAGS += "-Xcompiler -fopenmp,-w -Xcudafe --diag_suppress=20012 -diag-suppress 177 -std c++20 "
-FLAGS += "-ftz true --diag-suppress=177 --std=c++20 --generate-line-info --use_fast_math "
-OPTIONS = "-std=c++17 -DA=1 -maxrregcount=60 -std=c++20 -ftz=true --std=c++20 --generate-line-info"
+FLAGS += "-ftz true --diag-suppress=177 --std=c++20 --generate-line-info --use_fast_math -restrict "
+FLAGS += "-Xcompiler -fno-strict-aliasing,-w -Xptxas -dlcm=cg"
+OPTIONS = "-std=c++17 -DA=1 -maxrregcount=60 -std=c++20 -ftz=true --std=c++20 --generate-line-info "
+OPTIONS += "--use_fast_math -restrict -Xptxas=-dlcm=cg"
 
 
 def test_flags_of_nvcc_become_options_of_nvrtc():
     options, included = nvrtc_options(command("/a", *FLAGS.split()), "/a/a.cu")
-    assert options == ["-arch=sm_80", *OPTIONS.split(), "--use_fast_math"]
+    assert options == ["-arch=sm_80", *OPTIONS.split()]
     assert included == ["a.h"]
 
 
-UNKNOWN = "-G -rdc=true -Xcompiler=-DA -Xptxas=-O1 -Xfatbin=-compress-all -arch=native"
+UNKNOWN = "-G -rdc=true -Xcompiler=-DA -Xptxas=-O1,-v -Xfatbin=-compress-all -arch=native"
 PARTLY = "-gencode=arch=compute_80,code=sm_90 -Xcudafe=--diag_suppress=1,--x -Xcompiler=-w,-DA"
 
 
